@@ -1,0 +1,30 @@
+"""The research programme as data: which rows, with whom, turned into what."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One line of the catalog.
+
+    `sampler`, `partner` and `augmentation` are words that `replay_buffers.buffer` looks up; the
+    numbers a recipe needs (how many neighbours, which Beta) stand in `configs/recipes.json`.
+    """
+
+    name: str
+    sampler: str
+    partner: str | None
+    augmentation: str
+    source: str
+
+
+CATALOG: dict[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("vanilla", "uniform", None, "identity", "Lin 1992"),
+        Recipe("per", "prioritized", None, "identity", "Schaul et al. 2016"),
+        Recipe("gaussian", "uniform", None, "gaussian_noise", "baseline of the NMER paper"),
+        Recipe("mixup", "uniform", "random", "mixture", "Zhang et al. 2018, naive"),
+        Recipe("nmer", "uniform", "nearest", "mixture", "Sander et al. 2022"),
+    )
+}

@@ -1,0 +1,74 @@
+"""With whom is a row mixed? A stranger, its successor, or one of its nearest neighbours."""
+
+from typing import Protocol
+
+import numpy as np
+
+from replay_buffers.neighbors import Neighbors
+from replay_buffers.storage import Doubles, Ints, Storage
+
+
+class Partner(Protocol):
+    """Names one partner for each sampled row."""
+
+    def __call__(self, positions: Ints, rng: np.random.Generator) -> Ints:
+        """Positions `[n]` of the partners, -1 where a row has none. Never the row itself."""
+
+    def stats(self) -> dict[str, float]:
+        """Figures since the last call, for the run's metrics."""
+
+
+class RandomPartner:
+    """Any other stored row, all equally likely (mixup, Zhang et al. 2018)."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def __call__(self, positions: Ints, rng: np.random.Generator) -> Ints:
+        size = len(self._storage)
+        if size < 2:
+            return np.full(len(positions), -1, np.int64)
+        others = rng.integers(size - 1, size=len(positions))
+        return others + (others >= positions)  # skips the row itself, uniform over the rest
+
+    def stats(self) -> dict[str, float]:
+        return {}
+
+
+class FollowingPartner:
+    """The next step of the row's own episode (Continuous Transition, Lin et al. 2021)."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def __call__(self, positions: Ints, rng: np.random.Generator) -> Ints:
+        return self._storage.successors(positions)
+
+    def stats(self) -> dict[str, float]:
+        return {}
+
+
+class NearestPartner:
+    """One of the row's k nearest neighbours, all equally likely (NMER, Sander et al. 2022)."""
+
+    def __init__(self, neighbors: Neighbors) -> None:
+        self._neighbors = neighbors
+        self._distance_sum, self._distance_count = 0.0, 0
+
+    def __call__(self, positions: Ints, rng: np.random.Generator) -> Ints:
+        ids, distances = self._neighbors.query(positions)
+        available = (ids >= 0).sum(axis=1)
+        picks = (rng.random(len(positions)) * available).astype(np.int64)
+        rows = np.arange(len(positions))
+        chosen: Doubles = distances[rows, picks]
+        finite = np.isfinite(chosen)
+        self._distance_sum += float(chosen[finite].sum())
+        self._distance_count += int(finite.sum())
+        return ids[rows, picks]
+
+    def stats(self) -> dict[str, float]:
+        if self._distance_count == 0:
+            return {}
+        mean = self._distance_sum / self._distance_count
+        self._distance_sum, self._distance_count = 0.0, 0
+        return {"mean_neighbor_distance": mean}
