@@ -1,0 +1,426 @@
+"""Every flag of the command line, born here once: a typed dataclass turned into an argparse parser.
+
+Settings are resolved in this order, later ones winning: `configs/*.json` (what the environment, the
+trainer and the recipe need), the file given with `--config`, the flags. Nothing is accepted and
+ignored: a flag that the chosen recipe has no use for is an error. Needs neither torch nor ray.
+"""
+
+import argparse
+import dataclasses
+import difflib
+import json
+import re
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from interreplay.algorithms import TRAINERS
+from interreplay.errors import UsageError
+from replay_buffers.catalog import CATALOG
+
+CONFIGS = Path(__file__).resolve().parent / "configs"
+
+
+def flag(default: Any, help: str, *aliases: str, **options: Any) -> Any:
+    """A field that becomes `--name` and `aliases`; `least` and `most` bound a number."""
+    return field(default=default, metadata={"help": help, "aliases": aliases, **options})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One resolved run. `None` means: does not concern this run, or is left to the trainer."""
+
+    # -- what to run
+    trainer: str = flag("SAC", "training algorithm", choices=TRAINERS)
+    env: str = flag(
+        "InvertedPendulum-v5", "Gymnasium id; MuJoCo's -v2 ids run their -v5 successors"
+    )
+    buffer: str | None = flag(None, "replay recipe (default: vanilla)", choices=tuple(CATALOG))
+    prioritized_replay: bool = flag(False, "prioritized sampling, on top of any recipe")
+    seed: int = flag(42, "seeds weights, environments, exploration and replay", least=0)
+    total_timesteps: int | None = flag(None, "budget in env steps (default: per env)", least=1)
+    # -- the old names of recipes
+    custom_replay_buffer: bool | None = flag(
+        None, "True alone means NMER, False means vanilla (or per)", valued=True
+    )
+    knn_baseline: bool = flag(False, "the same as --buffer nmer", "-knn_baseline")
+    naive_mixup_baseline: bool = flag(False, "the same as --buffer mixup", "-naive_mixup")
+    noisy_replay_baseline: bool = flag(False, "the same as --buffer gaussian", "-noisy_replay")
+    # -- mixing
+    kneighbors: int | None = flag(
+        None, "nearest neighbours that a partner is drawn from (default: 10)", "-knn", least=1
+    )
+    smote_interpolation: bool = flag(False, "mix with lam ~ U(0, 1)", "-smote")
+    mixup_interpolation: bool = flag(False, "mix with lam ~ Beta(a, a), the default", "-mixup")
+    mixup_alpha: float | None = flag(None, "the a of Beta(a, a) (default: 0.75)", above=0)
+    prob_interpolation: float | None = flag(
+        None, "chance of a row being mixed at all (default: 1)", least=0, most=1
+    )
+    noise_std: float | None = flag(
+        None, "relative standard deviation of the gaussian recipe (default: 0.1)", least=0
+    )
+    use_importance_sampling: bool = flag(
+        False, "apply prioritized weights in the recipes that mix", "-is"
+    )
+    prioritized_replay_alpha: float | None = flag(None, "priority exponent (default: 0.6)", least=0)
+    prioritized_replay_beta: float | None = flag(
+        None, "importance exponent at the start (default: 0.4)", least=0, most=1
+    )
+    final_prioritized_replay_beta: float | None = flag(
+        None, "importance exponent at the end of the budget (default: 1)", least=0, most=1
+    )
+    # -- the loop
+    round_robin_weights: float = flag(
+        1.0, "replay ratio: gradient updates per env step", "--replay_ratio", above=0
+    )
+    learning_starts: int | None = flag(
+        None, "env steps of random actions before the first update (default: per env)", least=0
+    )
+    train_batch_size: int | None = flag(
+        None, "rows in a minibatch (default: 256)", "-batch", least=1
+    )
+    buffer_size: int | None = flag(None, "rows the replay buffer keeps (default: 1e6)", least=1)
+    rollout_fragment_length: int = flag(1, "env steps collected before updates follow", least=1)
+    timesteps_per_iteration: int = flag(1000, "env steps in an iteration", "-ts_it", least=1)
+    horizon: int | None = flag(None, "time limit of an episode, in env steps", least=1)
+    # -- the trainer
+    gamma: float | None = flag(None, "discount (default: 0.99)", least=0, most=1)
+    tau: float | None = flag(
+        None, "how far targets move per update (default: 0.005)", above=0, most=1
+    )
+    hidden_sizes: tuple[int, ...] | None = flag(
+        None, "layers of every network (default: 256 256)", least=1
+    )
+    actor_lr: float | None = flag(None, "learning rate of the policy (default: 3e-4)", above=0)
+    critic_lr: float | None = flag(None, "learning rate of the critics (default: 3e-4)", above=0)
+    alpha_lr: float | None = flag(None, "learning rate of the temperature (default: 3e-4)", above=0)
+    initial_alpha: float | None = flag(None, "temperature at the start (default: 1)", above=0)
+    target_entropy: float | None = flag(None, "entropy to aim for (default: -|A|)")
+    huber_loss: bool = flag(False, "Huber in place of squared error for the critics")
+    # -- evaluation
+    evaluation_interval: int = flag(1, "iterations between evaluations", least=1)
+    evaluation_num_episodes: int = flag(1, "episodes in an evaluation", least=1)
+    metrics_smoothing_episodes: int = flag(
+        10,
+        "training episodes that reported returns are averaged over",
+        "-episodes_smoothing",
+        least=1,
+    )
+    # -- machines
+    num_workers: int = flag(0, "env runner processes; 0 steps the environment in this one", least=0)
+    num_envs_per_worker: int = flag(1, "environments that each env runner steps", least=1)
+    num_cpus: int | None = flag(None, "cores to use (default: all that are allotted)", least=1)
+    local_mode: bool = flag(False, "one process, no workers: for debuggers")
+    framework: str = flag("torch", "deep learning framework", choices=("torch",))
+    # -- files and screen
+    local_dir: str = flag("~/ray_results", "folder of all results")
+    agent_name: str = flag("interreplay", "folder in local_dir for this experiment")
+    checkpoint_freq: int = flag(
+        500, "iterations between checkpoints; 0 keeps the last one only", least=0
+    )
+    fresh: bool = flag(False, "delete this run's earlier results and start over")
+    verbose: bool = flag(False, "show Ray's and RLlib's own messages", "-v")
+
+    @property
+    def recipe_label(self) -> str:
+        """`nmer`, `per`, or `nmer-per` for prioritized sampling under a recipe."""
+        if self.prioritized_replay and self.buffer not in ("vanilla", "per"):
+            return f"{self.buffer}-per"
+        return "per" if self.prioritized_replay else str(self.buffer)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What concerns this run, as JSON values; `--config` reads it back."""
+        values = dataclasses.asdict(self)
+        legacy = set(_SELECTORS) | {"custom_replay_buffer"}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values.items()
+            if value is not None and name not in legacy
+        }
+
+
+_SELECTORS = {
+    "knn_baseline": "nmer",
+    "naive_mixup_baseline": "mixup",
+    "noisy_replay_baseline": "gaussian",
+}
+_FIELDS = {f.name: f for f in dataclasses.fields(Settings)}
+_HINTS = typing.get_type_hints(Settings)
+
+
+# -- reading values ----------------------------------------------------------------------------
+
+
+def integer(text: Any) -> int:
+    """An int; also `1e6`, but not `1.5`."""
+    try:
+        if isinstance(text, bool):
+            raise ValueError
+        number = float(text)
+        if not number.is_integer():
+            raise ValueError
+        return int(text) if re.fullmatch(r"[+-]?\d+", str(text)) else int(number)
+    except (ValueError, TypeError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def real(text: Any) -> float:
+    """A finite float."""
+    try:
+        number = float(text)
+        if isinstance(text, bool) or number != number or abs(number) == float("inf"):
+            raise ValueError
+        return number
+    except (ValueError, TypeError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def boolean(text: Any) -> bool:
+    """True/False, 1/0, yes/no; anything else is refused rather than taken for true."""
+    value = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(
+        str(text).lower()
+    )
+    if value is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither True nor False")
+    return value
+
+
+def _string(text: Any) -> str:
+    if not isinstance(text, str):
+        raise argparse.ArgumentTypeError(f"{text!r} is not text")
+    return text
+
+
+def _reader(name: str) -> tuple[Any, bool]:
+    """The function that reads one value of a field, and whether the field takes several."""
+    hint = _HINTS[name]
+    options = [
+        kind
+        for kind in (typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,))
+        if kind is not type(None)
+    ]
+    several = typing.get_origin(options[0]) is tuple
+    kind = typing.get_args(options[0])[0] if several else options[0]
+    return {int: integer, float: real, bool: boolean, str: _string}[kind], several
+
+
+def _read(name: str, value: Any, where: str) -> Any:
+    """Check and convert a value that came from a file."""
+    read, several = _reader(name)
+    try:
+        if several:
+            if not isinstance(value, list) or not value:
+                raise argparse.ArgumentTypeError(f"{value!r} is not a list")
+            return tuple(read(item) for item in value)
+        return read(value)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"{name} in {where}: {error}") from None
+
+
+# -- the parser --------------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"unrecognized arguments: (\S+)", message)
+        if unknown:
+            flags = [option for action in self._actions for option in action.option_strings]
+            close = difflib.get_close_matches(unknown[1].split("=")[0], flags, n=1)
+            hint = f"did you mean {close[0]}?" if close else "--help lists all flags"
+            message = f"unknown flag {unknown[1]}: {hint}"
+        raise UsageError(message)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of `custom_training.py`; only flags that were given appear in its result."""
+    parser = _Parser(
+        prog="custom_training.py",
+        description="Train SAC with a replay recipe on a continuous control environment.",
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        formatter_class=argparse.HelpFormatter,
+    )
+    parser.add_argument("--config", metavar="FILE", help="JSON settings; flags win over them")
+    parser.add_argument(
+        "--print_config", action="store_true", help="print the resolved settings and stop"
+    )
+    for name, spec in _FIELDS.items():
+        options = dict(spec.metadata)
+        names = (f"--{name}", *options["aliases"])
+        text = options["help"].replace("%", "%%")
+        read, several = _reader(name)
+        if read is boolean and not options.get("valued"):
+            parser.add_argument(*names, dest=name, action="store_true", help=text)
+            continue
+        if spec.default is not None:
+            text += (
+                f" (default: {spec.default:g})"
+                if isinstance(spec.default, float)
+                else (f" (default: {spec.default})")
+            )
+        parser.add_argument(
+            *names,
+            dest=name,
+            type=read,
+            nargs="+" if several else None,
+            choices=options.get("choices"),
+            metavar=None
+            if options.get("choices")
+            else ("N" if read in (integer, real) else "VALUE"),
+            help=text,
+        )
+    return parser
+
+
+def parse(argv: Sequence[str]) -> tuple[Settings, bool]:
+    """Read a command line.
+
+    Returns:
+        The resolved settings, and whether they are only to be printed.
+
+    Raises:
+        UsageError: a flag, value, file or combination that can't be used.
+    """
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in vars(build_parser().parse_args(list(argv))).items()
+    }
+    path, only_print = given.pop("config", None), given.pop("print_config", False)
+    return resolve(given, read_config(path) if path else {}), only_print
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """Settings of a JSON file, checked by name and type."""
+    try:
+        content = json.loads(Path(path).expanduser().read_text())
+    except OSError as error:
+        raise UsageError(f"--config {path} can't be read: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        raise UsageError(f"--config {path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"--config {path} must hold one JSON object of settings")
+    for name in content:
+        if name not in _FIELDS:
+            close = difflib.get_close_matches(name, list(_FIELDS), n=1)
+            hint = f"did you mean {close[0]}?" if close else "--help lists all settings"
+            raise UsageError(f"unknown setting {name!r} in {path}: {hint}")
+    return {name: _read(name, value, path) for name, value in content.items() if value is not None}
+
+
+# -- resolving ---------------------------------------------------------------------------------
+
+
+def _defaults(file: str, key: str) -> dict[str, Any]:
+    table = json.loads((CONFIGS / file).read_text())
+    values = table.get(key, table.get("default", {}))
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+
+
+def resolve(flags: dict[str, Any], file: dict[str, Any] | None = None) -> Settings:
+    """Complete what was given by what `configs/` knows, and refuse what contradicts itself."""
+    file = dict(file or {})
+    recipe_names = {*_SELECTORS, "custom_replay_buffer", "buffer"}
+    if recipe_names & {name for name, value in flags.items() if value is not False} or (
+        "custom_replay_buffer" in flags
+    ):
+        # A recipe named on the command line replaces the file's, whichever way each is named.
+        file = {name: value for name, value in file.items() if name not in recipe_names}
+    given = {**file, **flags}
+    recipe, prioritized = choose_recipe(given)
+    _check_relevance(given, recipe, prioritized)
+    env_name = re.sub(r"-v\d+$", "", given.get("env", _FIELDS["env"].default))
+    trainer = given.get("trainer", _FIELDS["trainer"].default)
+    values = {
+        **_defaults("environments.json", env_name),
+        **_defaults("trainers.json", trainer),
+        **_defaults("recipes.json", recipe),
+        **(_defaults("recipes.json", "prioritized") if prioritized else {}),
+        **given,
+        "buffer": recipe,
+        "prioritized_replay": prioritized,
+    }
+    for legacy in (*_SELECTORS, "custom_replay_buffer"):
+        values.pop(legacy, None)
+    if values.get("smote_interpolation"):
+        values["mixup_alpha"] = None
+    settings = Settings(**values)
+    _check_ranges(settings)
+    if settings.local_mode and settings.num_workers:
+        raise UsageError(
+            f"--local_mode keeps everything in one process but --num_workers is "
+            f"{settings.num_workers}; drop one of them"
+        )
+    return settings
+
+
+def choose_recipe(given: dict[str, Any]) -> tuple[str, bool]:
+    """The catalog name, and whether sampling is prioritized, by `--buffer` or the old selectors."""
+    named = {f"--{name}": recipe for name, recipe in _SELECTORS.items() if given.get(name)}
+    if given.get("buffer"):
+        named[f"--buffer {given['buffer']}"] = given["buffer"]
+    if len(set(named.values())) > 1:
+        first, second = list(named)[:2]
+        raise UsageError(f"{first} and {second} name two different recipes; keep one of them")
+    recipe = next(iter(named.values()), None)
+    custom = given.get("custom_replay_buffer")
+    if custom is False and recipe not in (None, "vanilla", "per"):
+        raise UsageError(
+            f"--custom_replay_buffer False and {next(iter(named))} contradict each other; "
+            "drop one of them"
+        )
+    if custom is True and recipe in ("vanilla", "per"):
+        raise UsageError(
+            f"--custom_replay_buffer True and --buffer {recipe} contradict each other; "
+            "drop one of them"
+        )
+    recipe = recipe or ("nmer" if custom else "vanilla")
+    prioritized = bool(given.get("prioritized_replay")) or recipe == "per"
+    return ("per" if recipe == "vanilla" and prioritized else recipe), prioritized
+
+
+def _check_relevance(given: dict[str, Any], recipe: str, prioritized: bool) -> None:
+    """A flag that nothing would read is an error, not a wish."""
+    line = CATALOG[recipe]
+    mixes = line.augmentation == "mixture"
+    concerns = {
+        "kneighbors": (line.partner == "nearest", "recipes with nearest neighbours (nmer)"),
+        "smote_interpolation": (mixes, "recipes that mix (mixup, nmer)"),
+        "mixup_interpolation": (mixes, "recipes that mix (mixup, nmer)"),
+        "mixup_alpha": (mixes, "recipes that mix (mixup, nmer)"),
+        "prob_interpolation": (mixes, "recipes that mix (mixup, nmer)"),
+        "noise_std": (line.augmentation == "gaussian_noise", "the gaussian recipe"),
+        "use_importance_sampling": (
+            prioritized and line.partner is not None,
+            "a recipe that mixes, together with --prioritized_replay",
+        ),
+        "prioritized_replay_alpha": (prioritized, "--prioritized_replay"),
+        "prioritized_replay_beta": (prioritized, "--prioritized_replay"),
+        "final_prioritized_replay_beta": (prioritized, "--prioritized_replay"),
+    }
+    for name, (used, by) in concerns.items():
+        if given.get(name) not in (None, False) and not used:
+            raise UsageError(f"--{name} needs {by}, but this run's recipe is {recipe}; drop it")
+    if given.get("smote_interpolation") and given.get("mixup_interpolation"):
+        raise UsageError("--smote_interpolation and --mixup_interpolation exclude each other")
+    if given.get("smote_interpolation") and given.get("mixup_alpha") is not None:
+        raise UsageError("--mixup_alpha has no meaning under --smote_interpolation; drop it")
+
+
+def _check_ranges(settings: Settings) -> None:
+    for name, spec in _FIELDS.items():
+        value, rule = getattr(settings, name), spec.metadata
+        choices = rule.get("choices")
+        if choices and value is not None and value not in choices:
+            raise UsageError(f"--{name} is {value!r}; choose one of {', '.join(choices)}")
+        for number in value if isinstance(value, tuple) else (value,):
+            if number is None or isinstance(number, str):
+                continue
+            if "least" in rule and number < rule["least"]:
+                raise UsageError(f"--{name} is {number}; it must be {rule['least']} or more")
+            if "above" in rule and number <= rule["above"]:
+                raise UsageError(f"--{name} is {number}; it must be above {rule['above']}")
+            if "most" in rule and number > rule["most"]:
+                raise UsageError(f"--{name} is {number}; it must be {rule['most']} or less")

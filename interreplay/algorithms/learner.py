@@ -1,0 +1,170 @@
+"""What the trainers' learners share: the walk through minibatches, gradients, targets, metrics."""
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.learner.torch.torch_learner import TorchLearner
+from torch import Tensor
+
+from interreplay.errors import UsageError
+
+TD_ERRORS = "td_errors"
+
+
+class OffPolicyLearner(TorchLearner):
+    """Walks a block of transitions in minibatches, one gradient update each.
+
+    RLlib's own `update` logs a dozen metrics per minibatch and moves targets once per call; here
+    targets move inside each update, and figures are summed as tensors until `report` reads them.
+
+    A trainer implements `configure_optimizers_for_module`, `update_minibatch` and `targets`.
+    """
+
+    def build(self) -> None:
+        super().build()
+        self._generator = torch.Generator(self._device)
+        # Learners that share the work see different rows and need different noise.
+        self._generator.manual_seed((self.config.seed or 0) + 7919 * self._learner_index)
+        if self.config.seed is None:
+            self._generator.seed()
+        self._sums: dict[str, Tensor] = {}
+        self._updates_unreported = 0
+        self._pairs: list[tuple[list[Tensor], list[Tensor]]] = [
+            (list(target.parameters()), list(source.parameters()))
+            for target, source in self.targets()
+        ]
+
+    @property
+    def net(self) -> Any:
+        """The module being trained."""
+        return self.module[DEFAULT_MODULE_ID]
+
+    @abstractmethod
+    def update_minibatch(self, batch: dict[str, Tensor]) -> Tensor:
+        """One gradient update; returns the |TD error| `[B]` of each row, detached."""
+
+    @abstractmethod
+    def targets(self) -> list[tuple[torch.nn.Module, torch.nn.Module]]:
+        """Pairs (target network, network it follows)."""
+
+    def update(
+        self,
+        batch: Any = None,
+        *,
+        training_data: Any = None,
+        minibatch_size: int | None = None,
+        **_: Any,
+    ) -> dict[str, Any]:
+        """Walk through `batch` in slices of `minibatch_size` rows.
+
+        Returns:
+            `td_errors`: `[n]` float32 numpy, in the order of the rows. `report` gives the metrics.
+        """
+        if training_data is not None:
+            training_data.solve_refs()
+            batch = training_data.batch
+        columns = {
+            name: torch.as_tensor(column).to(self._device, non_blocking=True)
+            for name, column in batch.policy_batches[DEFAULT_MODULE_ID].items()
+        }
+        count = len(next(iter(columns.values())))
+        size = minibatch_size or count
+        errors = [
+            self.update_minibatch({k: v[start : start + size] for k, v in columns.items()})
+            for start in range(0, count, size)
+        ]
+        self._updates_unreported += len(errors)
+        self._weights_seq_no += 1
+        return {TD_ERRORS: torch.cat(errors).cpu().numpy()}
+
+    def report(self) -> dict[str, float]:
+        """Means of the recorded figures since the last call; the only read from the device.
+
+        Raises:
+            UsageError: a figure is not finite, so training has diverged.
+        """
+        updates = self._updates_unreported
+        if updates == 0:
+            return {}
+        names = list(self._sums)
+        means = (torch.stack([self._sums[name] for name in names]) / updates).tolist()
+        self._sums, self._updates_unreported = {}, 0
+        figures = dict(zip(names, means, strict=True))
+        for name, value in figures.items():
+            if not np.isfinite(value):
+                raise UsageError(
+                    f"training has diverged: the mean {name} of the last {updates} updates is "
+                    f"{value}; lower the learning rates or scale the environment's rewards"
+                )
+        return figures
+
+    def _record(self, **figures: Tensor) -> None:
+        for name, value in figures.items():
+            value = value.detach()
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+
+    def _noise(self, like: Tensor) -> Tensor:
+        """N(0, 1), from the learner's own generator."""
+        return torch.randn(like.shape, device=like.device, generator=self._generator)
+
+    def _descend(self, optimizer_name: str, loss: Tensor) -> None:
+        """One optimizer step on `loss`, differentiated for that optimizer's parameters only.
+
+        Asking autograd for these gradients alone is what freezes the critics in the actor's pass.
+        """
+        optimizer = self.get_optimizer(DEFAULT_MODULE_ID, optimizer_name)
+        parameters = self._optimizer_parameters[optimizer]
+        gradients = torch.autograd.grad(loss, parameters)
+        for parameter, gradient in zip(parameters, self._averaged(gradients), strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+
+    def _averaged(self, gradients: tuple[Tensor, ...]) -> Iterable[Tensor]:
+        """The mean over all learners: RLlib's DDP wrapper only sees its own forward pass."""
+        if not self.distributed:
+            return gradients
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        torch.distributed.all_reduce(flat)
+        flat /= self.config.num_learners
+        parts = flat.split([gradient.numel() for gradient in gradients])
+        return [p.view_as(g) for p, g in zip(parts, gradients, strict=True)]
+
+    def _move_targets(self) -> None:
+        """target <- target + tau (network - target)."""
+        for targets, sources in self._pairs:
+            torch._foreach_lerp_(targets, sources, self.config.tau)
+
+    def _adam(self, name: str, parameters: Iterable[Tensor], lr: float) -> None:
+        parameters = list(parameters)
+        self.register_optimizer(
+            module_id=DEFAULT_MODULE_ID,
+            optimizer_name=name,
+            optimizer=torch.optim.Adam(parameters, lr=lr, fused=True),
+            params=parameters,
+        )
+
+    # -- RLlib's hooks that a written-out update leaves empty ------------------------------------
+
+    def _make_modules_ddp_if_necessary(self) -> None:
+        """No DDP wrapper: gradients are averaged in `_descend`, from equal initial weights."""
+        if self.distributed:
+            for tensor in [*self.net.parameters(), *self.net.buffers()]:
+                torch.distributed.broadcast(tensor.data, 0)
+
+    def compute_loss_for_module(self, **_: Any) -> Any:
+        raise NotImplementedError("the losses are computed in update_minibatch")
+
+    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        state: dict[str, Any] = super().get_state(*args, **kwargs)
+        state["learner_generator"] = self._generator.get_state().numpy()
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
+        if "learner_generator" in state:
+            self._generator.set_state(torch.from_numpy(np.array(state["learner_generator"])))

@@ -1,0 +1,313 @@
+"""The door into RLlib: one config and one algorithm for every off-policy trainer.
+
+Data flows env runner -> rows -> replay buffer -> minibatches -> learner -> TD errors back to the
+buffer -> weights to the env runners. All of RLlib that is not public is touched in this room.
+"""
+
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.execution.rollout_ops import synchronous_parallel_sample
+from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
+from ray.rllib.utils.checkpoints import Checkpointable
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, TIMERS
+
+from interreplay.algorithms.env_runner import RowEnvRunner, Rows
+from interreplay.algorithms.learner import TD_ERRORS
+from interreplay.errors import UsageError
+from replay_buffers import CATALOG, ReplayBuffer
+
+COMPONENT_REPLAY_BUFFER = "replay_buffer"
+COUNTERS = "off_policy_counters"
+# Minibatches handed to the learner at once: bounds the memory of a high replay ratio.
+_MOST_MINIBATCHES = 32
+_EVALUATION_ENVS = 16
+
+
+class OffPolicyConfig(AlgorithmConfig):
+    """Settings that all trainers share; a trainer adds its networks and learning rates.
+
+    Use RLlib's own methods (`environment`, `env_runners`, `training`, `debugging(seed=...)`) and
+    `replay(...)` for what RLlib has no word for.
+    """
+
+    module_class: type
+    learner_class: type
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class)
+        self.env_runner_cls = RowEnvRunner
+        self.rollout_fragment_length = 1
+        self.num_env_runners = 0
+        self.gamma = 0.99
+        self.train_batch_size_per_learner = 256
+        self.hidden_sizes: tuple[int, ...] = (256, 256)
+        self.recipe = "vanilla"
+        self.prioritized_replay = False
+        self.buffer_size = 1_000_000
+        self.replay_settings: dict[str, Any] = {}
+        self.replay_ratio = 1.0
+        self.learning_starts = 1500
+        self.timesteps_per_iteration = 1000
+        self.total_timesteps: int | None = None
+        self.evaluate_episodes(interval=1, episodes=1)
+
+    def replay(
+        self,
+        *,
+        recipe: str | None = None,
+        prioritized: bool | None = None,
+        buffer_size: int | None = None,
+        ratio: float | None = None,
+        learning_starts: int | None = None,
+        timesteps_per_iteration: int | None = None,
+        total_timesteps: int | None = None,
+        **settings: Any,
+    ) -> "OffPolicyConfig":
+        """Choose the recipe and how often rows are replayed.
+
+        Args:
+            recipe: a name of `replay_buffers.CATALOG`.
+            prioritized: proportional sampling under the recipe.
+            buffer_size: rows kept.
+            ratio: gradient updates per env step after warm-up; may be a fraction.
+            learning_starts: env steps of uniform random actions before the first update.
+            timesteps_per_iteration: env steps in one `train()` call.
+            total_timesteps: `train()` never goes past this many env steps; it is also the span
+                over which prioritized replay's beta is annealed.
+            settings: fields of `replay_buffers.buffer.ReplaySettings`.
+        """
+        given = {
+            "recipe": recipe,
+            "prioritized_replay": prioritized,
+            "buffer_size": buffer_size,
+            "replay_ratio": ratio,
+            "learning_starts": learning_starts,
+            "timesteps_per_iteration": timesteps_per_iteration,
+            "total_timesteps": total_timesteps,
+        }
+        for name, value in given.items():
+            if value is not None:
+                setattr(self, name, value)
+        self.replay_settings = {**self.replay_settings, **settings}
+        return self
+
+    def evaluate_episodes(self, *, interval: int, episodes: int) -> "OffPolicyConfig":
+        """Evaluate the deterministic policy on its own environments, side by side."""
+        self.evaluation(
+            evaluation_interval=interval,
+            evaluation_duration=episodes,
+            evaluation_duration_unit="episodes",
+            evaluation_num_env_runners=0,
+            evaluation_config={
+                "explore": False,
+                "num_envs_per_env_runner": min(episodes, _EVALUATION_ENVS),
+            },
+        )
+        return self
+
+    def validate(self) -> None:
+        """Raises UsageError (or RLlib's own ValueError) for settings that can't work together."""
+        super().validate()
+        if self.recipe not in CATALOG:
+            raise UsageError(f"unknown recipe {self.recipe!r}; choose one of {', '.join(CATALOG)}")
+        if self.replay_ratio <= 0:
+            raise UsageError(f"--replay_ratio is {self.replay_ratio}; it must be positive")
+        if self.framework_str != "torch":
+            raise UsageError(f"--framework is {self.framework_str}; only torch is supported")
+
+    def module_settings(self) -> dict[str, Any]:
+        """What the module is built from."""
+        return {"hidden_sizes": tuple(self.hidden_sizes), "learning_starts": self.learning_starts}
+
+    def get_default_rl_module_spec(self) -> RLModuleSpec:
+        return RLModuleSpec(module_class=self.module_class, model_config=self.module_settings())
+
+    def get_default_learner_class(self) -> type:
+        return self.learner_class
+
+
+class CheckpointedBuffer(Checkpointable):
+    """Lets RLlib's checkpoints carry a `ReplayBuffer`, which knows nothing of ray."""
+
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        self.buffer = buffer
+
+    def get_state(self, components: Any = None, **_: Any) -> dict[str, Any]:
+        return self.buffer.get_state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.buffer.set_state(state)
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (None,), {}
+
+
+class OffPolicy(Algorithm):
+    """Samples, stores, replays, updates.
+
+    Attributes:
+        buffer: the replay buffer.
+        env_steps, updates: how many of each so far.
+        progress: called with `env_steps` every few steps of a `train()` call, for displays.
+    """
+
+    progress: Callable[[int], None] | None = None
+
+    def setup(self, config: AlgorithmConfig) -> None:
+        super().setup(config)
+        obs_space, action_space = self.spaces[DEFAULT_MODULE_ID]
+        budget = self.config.total_timesteps or 0
+        self.buffer = ReplayBuffer.from_catalog(
+            self.config.recipe,
+            prioritized=self.config.prioritized_replay,
+            obs_dim=obs_space.shape[0],
+            action_dim=action_space.shape[0],
+            capacity=self.config.buffer_size,
+            seed=self.config.seed,
+            **{"per_anneal_rows": budget, **self.config.replay_settings},
+        )
+        self.env_steps = 0
+        self.updates = 0
+        self._share_weights()
+
+    def _share_weights(self) -> None:
+        """Let local runners on the learner's device read its weights in place of copies."""
+        if self.learner_group.is_remote:
+            return
+        learner = self.learner_group._learner
+        if learner.device is not None and str(learner.device) != "cpu":
+            return
+        source = dict(learner.module[DEFAULT_MODULE_ID].named_parameters())
+        for runner in (self.env_runner, self.eval_env_runner):
+            if runner is not None:
+                for name, parameter in runner.module.named_parameters():
+                    parameter.data = source[name].data
+
+    @property
+    def _weights_are_shared(self) -> bool:
+        return (
+            self.env_runner_group.num_remote_env_runners() == 0
+            and not self.learner_group.is_remote
+            and self.config.num_gpus_per_learner == 0
+        )
+
+    def training_step(self) -> None:
+        """One iteration: `timesteps_per_iteration` env steps and the updates they are due."""
+        started = time.perf_counter()
+        first_step, first_update = self.env_steps, self.updates
+        goal = self.env_steps + self.config.timesteps_per_iteration
+        if self.config.total_timesteps is not None:
+            goal = min(goal, self.config.total_timesteps)
+        while self.env_steps < goal:
+            for rows in self._collect():
+                self.buffer.add(rows.rows, rows.episode, rows.step)
+                self.env_steps += len(rows)
+            self._update(self._updates_due() - self.updates)
+            if self.progress is not None:
+                self.progress(self.env_steps)
+        seconds = time.perf_counter() - started
+        self._log(self.env_steps - first_step, self.updates - first_update, seconds)
+
+    def _updates_due(self) -> int:
+        """Updates that the env steps after warm-up have earned; no counter to drift or to lose."""
+        return int(self.config.replay_ratio * max(0, self.env_steps - self.config.learning_starts))
+
+    def _collect(self) -> list[Rows]:
+        """A fragment from every env runner."""
+        if self.env_runner_group.num_remote_env_runners() == 0:
+            collected: list[Rows] = self.env_runner.sample()
+            return collected
+        lists, metrics = synchronous_parallel_sample(
+            worker_set=self.env_runner_group,
+            concat=False,
+            sample_timeout_s=self.config.sample_timeout_s,
+            _uses_new_env_runners=True,
+            _return_metrics=True,
+        )
+        self.metrics.aggregate(metrics, key=ENV_RUNNER_RESULTS)
+        return [rows for part in lists for rows in part]
+
+    def _update(self, count: int) -> None:
+        """`count` gradient updates, as few learner calls as the sampler allows.
+
+        Prioritized sampling draws each minibatch after the last one's priorities are in; all other
+        recipes draw many at once.
+        """
+        size = self.config.total_train_batch_size
+        done = 0
+        while done < count:
+            minibatches = 1 if self.buffer.prioritized else min(_MOST_MINIBATCHES, count - done)
+            batch = self.buffer.sample(minibatches * size)
+            numbers = batch.pop("numbers")
+            errors = self.learner_group.update(
+                batch=MultiAgentBatch(
+                    {DEFAULT_MODULE_ID: SampleBatch(batch)}, env_steps=minibatches * size
+                ),
+                minibatch_size=self.config.train_batch_size_per_learner,
+            )
+            if self.buffer.prioritized:
+                self.buffer.update(numbers, np.concatenate([e[TD_ERRORS] for e in errors]))
+            done += minibatches
+        self.updates += done
+        if done and not self._weights_are_shared:
+            self.env_runner_group.sync_weights(
+                from_worker_or_learner_group=self.learner_group, inference_only=True
+            )
+
+    def _log(self, steps: int, updates: int, seconds: float) -> None:
+        """Everything is read once per iteration."""
+        if self.env_runner_group.num_remote_env_runners() == 0:
+            self.metrics.aggregate([self.env_runner.get_metrics()], key=ENV_RUNNER_RESULTS)
+        figures = []
+        for result in self.learner_group.foreach_learner(func=lambda learner: learner.report()):
+            if not result.ok:
+                raise result.get()
+            figures.append(result.get())
+        for name in figures[0]:
+            mean = float(np.mean([part[name] for part in figures]))
+            self.metrics.log_value((LEARNER_RESULTS, DEFAULT_MODULE_ID, name), mean, window=1)
+        for name, value in {
+            "env_steps": self.env_steps,
+            "updates": self.updates,
+            "env_steps_per_s": steps / seconds,
+            "updates_per_s": updates / seconds,
+            **{f"replay/{name}": value for name, value in self.buffer.stats().items()},
+        }.items():
+            self.metrics.log_value(name, value, window=1)
+        self.metrics.log_value((TIMERS, "collect_and_learn"), seconds, window=1)
+
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    def get_checkpointable_components(self) -> list[tuple[str, Any]]:
+        components: list[tuple[str, Any]] = super().get_checkpointable_components()
+        return [*components, (COMPONENT_REPLAY_BUFFER, CheckpointedBuffer(self.buffer))]
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        state: dict[str, Any] = super().get_state(
+            components, not_components=not_components, **kwargs
+        )
+        if self._check_component(COMPONENT_REPLAY_BUFFER, components, not_components):
+            state[COMPONENT_REPLAY_BUFFER] = self.buffer.get_state()
+        state[COUNTERS] = {"env_steps": self.env_steps, "updates": self.updates}
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
+        if COMPONENT_REPLAY_BUFFER in state:
+            self.buffer.set_state(state[COMPONENT_REPLAY_BUFFER])
+        if COUNTERS in state:
+            self.env_steps = int(state[COUNTERS]["env_steps"])
+            self.updates = int(state[COUNTERS]["updates"])

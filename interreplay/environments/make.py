@@ -1,0 +1,102 @@
+"""Building environments, alone or several side by side, and refusing what can't be learned."""
+
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import mujoco
+import numpy as np
+
+from interreplay.environments.ids import resolve_id
+from interreplay.errors import UsageError
+
+logger = logging.getLogger(__name__)
+
+
+def _log_mujoco_warning(message: str) -> None:
+    # Gymnasium's own HalfCheetah model says this at every construction; nobody here can mend it.
+    if "settotalmass" not in message:
+        logger.warning("MuJoCo: %s", message)
+
+
+def _take_over_mujoco_warnings() -> None:
+    """Send MuJoCo's warnings to the log; by default it drops a MUJOCO_LOG.TXT where it stands."""
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_log_mujoco_warning)
+
+
+def check_spaces(env: gym.Env[Any, Any], name: str) -> None:
+    """Refuse what the trainers can't take: they need flat observations and a bounded action box.
+
+    Raises:
+        UsageError: the space at fault and what to do about it.
+    """
+    obs, action = env.observation_space, env.action_space
+    if not isinstance(obs, gym.spaces.Box) or len(obs.shape) != 1:
+        kind = f"Box{obs.shape}" if isinstance(obs, gym.spaces.Box) else type(obs).__name__
+        raise UsageError(
+            f"{name} has {kind} observations but the trainers take flat vectors; wrap it with "
+            "gymnasium.wrappers.FlattenObservation (images need an encoder, which is not built in)"
+        )
+    if not isinstance(action, gym.spaces.Box):
+        raise UsageError(
+            f"{name} has {type(action).__name__} actions but SAC, TD3 and DDPG are for continuous "
+            "control; choose an environment with a Box action space, such as InvertedPendulum-v5"
+        )
+    if len(action.shape) != 1:
+        raise UsageError(
+            f"{name} has actions of shape {action.shape} but the trainers take flat vectors; "
+            "wrap it so that its actions have one axis"
+        )
+    if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
+        raise UsageError(
+            f"{name} has an unbounded action box but a squashed policy needs bounds; wrap it with "
+            "gymnasium.wrappers.RescaleAction or give its action space finite low and high"
+        )
+
+
+def make_env(env: str, *, horizon: int | None = None, render_mode: str | None = None) -> Any:
+    """Build one environment by id (old ids included) and check its spaces.
+
+    Args:
+        env: a Gymnasium id; `module:id` imports the module first.
+        horizon: overrides the id's own time limit, in env steps.
+        render_mode: as in Gymnasium.
+
+    Raises:
+        UsageError: unknown id, a missing dependency, or spaces that the trainers can't take.
+    """
+    name, _ = resolve_id(env)
+    options: dict[str, Any] = {} if horizon is None else {"max_episode_steps": horizon}
+    if render_mode is not None:
+        options["render_mode"] = render_mode
+    _take_over_mujoco_warnings()
+    try:
+        with warnings.catch_warnings():
+            # resolve_id has said what there is to say about versions.
+            warnings.filterwarnings("ignore", message=".*is out of date.*")
+            built = gym.make(name, **options)
+    except (gym.error.Error, ImportError) as error:
+        raise UsageError(f"{env} can't be built: {error}".replace("\n", " ")) from error
+    check_spaces(built, env)
+    return built
+
+
+def make_vector_env(
+    env: str, count: int, *, horizon: int | None = None
+) -> gym.vector.VectorEnv[Any, Any, Any]:
+    """`count` copies in one process. A finished copy resets itself within the same step.
+
+    The last observation of an episode is then in `infos["final_obs"]`, so no call is spent on a
+    reset and none of the returned transitions is a dummy.
+    """
+
+    def build() -> Any:
+        return make_env(env, horizon=horizon)
+
+    builders: list[Callable[[], Any]] = [build] * count
+    return gym.vector.SyncVectorEnv(
+        builders, copy=False, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP
+    )

@@ -1,0 +1,282 @@
+"""One function trains one run, in this process; whoever needs many of them calls it many times."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from argument_parser import Settings
+from interreplay.environments import make_env, resolve_id
+from interreplay.errors import UsageError
+from interreplay.launch.display import Display
+from interreplay.launch.private_ray import allotted_cpus, private_ray
+from interreplay.results import RunFolder, learning_curve
+from replay_buffers.errors import ReplayError
+
+_CHECKPOINTS_KEPT = 2
+
+
+def algorithm_config(settings: Settings, env: str) -> Any:
+    """The RLlib config of a run on the environment `env` (an id that Gymnasium knows)."""
+    from interreplay.algorithms import config_class
+
+    config = config_class(settings.trainer)()
+    config.environment(env, env_config={"horizon": settings.horizon} if settings.horizon else {})
+    config.framework(settings.framework)
+    config.debugging(seed=settings.seed, log_level="INFO" if settings.verbose else "ERROR")
+    config.env_runners(
+        num_env_runners=settings.num_workers,
+        num_envs_per_env_runner=settings.num_envs_per_worker,
+        rollout_fragment_length=settings.rollout_fragment_length,
+    )
+    config.reporting(metrics_num_episodes_for_smoothing=settings.metrics_smoothing_episodes)
+    config.evaluate_episodes(
+        interval=settings.evaluation_interval, episodes=settings.evaluation_num_episodes
+    )
+    config.train_batch_size_per_learner = settings.train_batch_size
+    for name in (
+        "gamma",
+        "tau",
+        "hidden_sizes",
+        "actor_lr",
+        "critic_lr",
+        "alpha_lr",
+        "initial_alpha",
+        "target_entropy",
+        "huber_loss",
+    ):
+        setattr(config, name, getattr(settings, name))
+    config.replay(
+        recipe=settings.buffer,
+        prioritized=settings.prioritized_replay,
+        buffer_size=settings.buffer_size,
+        ratio=settings.round_robin_weights,
+        learning_starts=settings.learning_starts,
+        timesteps_per_iteration=settings.timesteps_per_iteration,
+        total_timesteps=settings.total_timesteps,
+        **replay_settings(settings),
+    )
+    return config
+
+
+def replay_settings(settings: Settings) -> dict[str, Any]:
+    """The recipe's numbers under the names that `replay_buffers` has for them."""
+    values = {
+        "kneighbors": settings.kneighbors,
+        "mixing_law": "uniform" if settings.smote_interpolation else None,
+        "mixup_alpha": settings.mixup_alpha,
+        "prob_interpolation": settings.prob_interpolation,
+        "noise_std": settings.noise_std,
+        "use_importance_sampling": settings.use_importance_sampling or None,
+        "per_alpha": settings.prioritized_replay_alpha,
+        "per_beta": settings.prioritized_replay_beta,
+        "per_final_beta": settings.final_prioritized_replay_beta,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def train(settings: Settings, *, quiet: bool = False) -> RunFolder:
+    """Run one training from its card to its figure.
+
+    Args:
+        settings: of `argument_parser`.
+        quiet: show nothing.
+
+    Returns:
+        The run's folder. A finished run of the same settings is left as it is.
+
+    Raises:
+        UsageError: the environment, the settings or the folder can't be used; nothing is left
+            behind when that shows before the first report.
+    """
+    env, warning = resolve_id(settings.env)
+    # A bad environment shows here, before a folder exists or Ray runs.
+    probe = make_env(env, horizon=settings.horizon)
+    dimensions = (probe.observation_space.shape[0], probe.action_space.shape[0])
+    probe.close()
+    folder = RunFolder.locate(
+        settings.local_dir,
+        settings.agent_name,
+        env,
+        settings.trainer,
+        settings.recipe_label,
+        settings.seed,
+    )
+    assert settings.total_timesteps is not None
+    display = Display(settings.total_timesteps, Console(quiet=True) if quiet else None)
+    if warning:
+        display.say(f"warning: {warning}")
+    if not settings.fresh and folder.finished_with(settings.to_dict()):
+        display.say(
+            f"this run has finished already: {folder.path}\n"
+            f"its learning curve: {folder.figure}\nadd --fresh to run it again"
+        )
+        return folder
+    moved = folder.open(fresh=settings.fresh)
+    if moved:
+        display.say(f"an earlier run with other settings, or unfinished, is now in {moved}")
+    with _accounted(folder):
+        _train_in(folder, settings, env, dimensions, display)
+    display.say(f"results: {folder.path}\nlearning curve: {folder.figure}")
+    return folder
+
+
+@contextmanager
+def _accounted(folder: RunFolder) -> Iterator[None]:
+    """Whatever ends the block is written into run.json; before the first report, nothing stays."""
+    try:
+        yield
+    except BaseException as error:
+        usage = _usage_error(error)
+        if not folder.result.exists():
+            folder.discard()
+        else:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            folder.end("interrupted" if interrupted else "failed", error=str(usage or error))
+        if usage is not None and usage is not error:
+            raise usage from error
+        raise
+    folder.end("finished")
+
+
+def _usage_error(error: BaseException | None) -> UsageError | None:
+    """The user's mistake inside `error`, which may come wrapped from a worker process."""
+    while error is not None:
+        if isinstance(error, UsageError):
+            return error
+        if isinstance(error, ReplayError):
+            return UsageError(str(error))
+        error = getattr(error, "cause", None) or error.__cause__ or error.__context__
+    return None
+
+
+def _train_in(
+    folder: RunFolder,
+    settings: Settings,
+    env: str,
+    dimensions: tuple[int, int],
+    display: Display,
+) -> None:
+    import torch
+
+    cpus = settings.num_cpus or allotted_cpus()
+    threads = max(1, cpus - settings.num_workers)
+    torch.set_num_threads(threads)
+    bytes_needed = (settings.buffer_size or 0) * (4 * (2 * dimensions[0] + dimensions[1] + 3) + 24)
+    display.card(_card(settings, env, threads, bytes_needed, folder))
+    started = time.perf_counter()
+    with private_ray(settings.num_workers, verbose=settings.verbose):
+        algorithm = algorithm_config(settings, env).build_algo()
+        try:
+            folder.begin(settings.to_dict() | {"env": env}, {"threads": threads})
+            _loop(folder, settings, algorithm, display, started)
+        finally:
+            display.stop()
+            algorithm.stop()
+    learning_curve(folder)
+
+
+def _card(
+    settings: Settings, env: str, threads: int, bytes_needed: int, folder: RunFolder
+) -> dict[str, str]:
+    assert settings.total_timesteps is not None and settings.learning_starts is not None
+    budget = (
+        f"{settings.total_timesteps:,} env steps, the first {settings.learning_starts:,} random"
+    )
+    if settings.total_timesteps <= settings.learning_starts:
+        budget += " (so there will be no update; lower --learning_starts to learn)"
+    return {
+        "trainer": settings.trainer,
+        "environment": env,
+        "recipe": settings.recipe_label,
+        "replay ratio": f"{settings.round_robin_weights:g} updates per env step",
+        "seed": str(settings.seed),
+        "budget": budget,
+        "replay buffer": f"{settings.buffer_size:,} rows, {bytes_needed / 1e9:.3f} GB",
+        "processes": f"{threads} torch thread(s), {settings.num_workers} env runner process(es)",
+        "folder": str(folder.path),
+    }
+
+
+def _loop(
+    folder: RunFolder, settings: Settings, algorithm: Any, display: Display, started: float
+) -> None:
+    from tensorboardX import SummaryWriter
+
+    assert settings.total_timesteps is not None
+    algorithm.progress = display.advance
+    events = SummaryWriter(str(folder.path))
+    display.start()
+    try:
+        _publish(
+            folder,
+            events,
+            display,
+            {"env_steps": 0, "updates": 0, "training_iteration": 0}
+            | {"evaluation": algorithm.evaluate()},
+            started,
+        )
+        while algorithm.env_steps < settings.total_timesteps:
+            report = algorithm.train()
+            if algorithm.env_steps >= settings.total_timesteps and "evaluation" not in report:
+                report["evaluation"] = algorithm.evaluate()
+            _publish(folder, events, display, report, started)
+            iteration = report["training_iteration"]
+            if settings.checkpoint_freq and iteration % settings.checkpoint_freq == 0:
+                save_checkpoint(algorithm, folder)
+        save_checkpoint(algorithm, folder)
+    finally:
+        events.close()
+
+
+def _publish(
+    folder: RunFolder, events: Any, display: Display, report: dict[str, Any], started: float
+) -> None:
+    """Put the figures that matter at the top of a report; write it, draw it, show it."""
+    report.pop("config", None)  # config.json has it, resolved
+    returns = report.get("evaluation", {}).get("env_runners", {}).get("episode_returns")
+    report |= {
+        "env_steps": int(report["env_steps"]),
+        "updates": int(report["updates"]),
+        "wall_s": time.perf_counter() - started,
+        "evaluation_return_mean": float(np.mean(returns)) if returns else None,
+        "evaluation_return_std": float(np.std(returns)) if returns else None,
+        "env_steps_per_s": report.get("env_steps_per_s"),
+        "updates_per_s": report.get("updates_per_s"),
+    }
+    folder.append(report)
+    for name, value in _scalars(report):
+        events.add_scalar(name, value, report["env_steps"])
+    events.flush()
+    display.report(report)
+
+
+def _scalars(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _scalars(value, f"{prefix}{key}/")
+        elif isinstance(value, int | float | np.number) and not isinstance(value, bool):
+            yield f"{prefix}{key}", float(value)
+
+
+def save_checkpoint(algorithm: Any, folder: RunFolder) -> Path:
+    """Write an RLlib checkpoint (buffer included) under a temporary name, then rename it.
+
+    The last two are kept, so that a crash while writing one leaves a whole one.
+    """
+    final = folder.checkpoints / f"step_{algorithm.env_steps:010d}"
+    temporary = final.with_name(final.name + ".tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    algorithm.save_to_path(str(temporary))
+    shutil.rmtree(final, ignore_errors=True)
+    os.replace(temporary, final)
+    for old in sorted(folder.checkpoints.glob("step_*"))[:-_CHECKPOINTS_KEPT]:
+        shutil.rmtree(old)
+    return final

@@ -1,0 +1,258 @@
+"""The folder of one run: what was asked, with what it ran, and what came out."""
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from interreplay.errors import UsageError
+
+_PACKAGES = ("ray", "torch", "gymnasium", "mujoco", "numpy", "interreplay")
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it: numpy values unpacked, what is not finite as null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    if value is None or isinstance(value, str | int | bool):
+        return value
+    return str(value)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write all of it or nothing."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "w") as file:
+        json.dump(plain(content), file, indent=2)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def _git_revision() -> str | None:
+    """The source's commit, marked when files differ from it; None outside a checkout."""
+    root = Path(__file__).resolve().parents[2]
+    try:
+        run = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return run.stdout.strip() or None if run.returncode == 0 else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+class RunFolder:
+    """`<local_dir>/<agent_name>/<env>/<trainer>-<recipe>/seed<k>/`.
+
+    Files: `config.json` (resolved settings; `--config` reads it), `run.json` (versions, revision,
+    host, command, state), `result.json` (one JSON object a line, one line a report),
+    `learning_curve.png`, TensorBoard events, `checkpoints/`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[str] | None = None
+        self._made: list[Path] = []
+
+    @classmethod
+    def locate(
+        cls, local_dir: str, agent_name: str, env: str, trainer: str, recipe: str, seed: int
+    ) -> "RunFolder":
+        """The folder of a run, which need not exist yet."""
+        root = Path(local_dir).expanduser().absolute()
+        safe_env = env.replace("/", "_").replace(":", "_")
+        return cls(root / agent_name / safe_env / f"{trainer}-{recipe}" / f"seed{seed}")
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.json"
+
+    @property
+    def run(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.json"
+
+    @property
+    def figure(self) -> Path:
+        return self.path / "learning_curve.png"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            content = json.loads(path.read_text())
+        except (OSError, json.JSONDecodeError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def finished_with(self, settings: dict[str, Any]) -> bool:
+        """Whether this folder holds the finished run of the same settings."""
+        if self._read(self.run).get("state") != "finished":
+            return False
+        transient = {"fresh", "verbose", "local_dir", "local_mode", "num_cpus"}
+        mine = {k: v for k, v in plain(settings).items() if k not in transient}
+        theirs = {k: v for k, v in self._read(self.config).items() if k not in transient}
+        return mine == theirs
+
+    def open(self, *, fresh: bool) -> Path | None:
+        """Make the folder this process's own, empty; an earlier run in it is moved aside.
+
+        Args:
+            fresh: delete the earlier run instead.
+
+        Returns:
+            Where the earlier run was moved, None when there was none.
+
+        Raises:
+            UsageError: the folder can't be written, another process is running in it, or `fresh`
+                would delete files that no run of this project made.
+        """
+        moved = None
+        try:
+            self._make(self.path.parent)
+            self._acquire()
+            if self.path.exists() and any(self.path.iterdir()):
+                if not fresh:
+                    moved = self._aside()
+                elif not self._read(self.run).get("interreplay"):
+                    raise UsageError(
+                        f"--fresh won't delete {self.path}: no run.json of this project is in it; "
+                        "move it away or choose another --agent_name"
+                    )
+                else:
+                    shutil.rmtree(self.path)
+            self._make(self.path)
+            probe = self.path / ".write_probe"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            self.discard()
+            raise UsageError(
+                f"the results folder {self.path} can't be written ({error.strerror}); "
+                "choose another --local_dir"
+            ) from error
+        except UsageError:
+            self._release()
+            raise
+        return moved
+
+    def _make(self, path: Path) -> None:
+        missing = [p for p in (path, *path.parents) if not p.exists()]
+        for folder in reversed(missing):
+            folder.mkdir(exist_ok=True)
+            self._made.append(folder)
+
+    def _aside(self) -> Path:
+        """Rename the earlier run's folder to `seed0.1`, `seed0.2`, ...: nothing is lost."""
+        number = 1
+        while (target := self.path.with_name(f"{self.path.name}.{number}")).exists():
+            number += 1
+        self.path.rename(target)
+        return target
+
+    def _acquire(self) -> None:
+        """One process per run folder; the lock goes with the process, however it ends."""
+        path = self.path.with_name(f".{self.path.name}.lock")
+        lock = open(path, "a+")  # noqa: SIM115  # held for the run's life
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise UsageError(
+                f"another process is running in {self.path}; wait for it, or choose another "
+                "--seed or --agent_name"
+            ) from None
+        except OSError:
+            pass  # a file system without locks: go on unguarded, as two runs seldom share a folder
+        self._lock = lock
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self.path.with_name(f".{self.path.name}.lock").unlink(missing_ok=True)
+            self._lock.close()
+            self._lock = None
+
+    def discard(self) -> None:
+        """Take back everything `open` made: for a run that ended before its first report."""
+        self._release()
+        if self.path in self._made:
+            shutil.rmtree(self.path, ignore_errors=True)
+        for folder in reversed(self._made):
+            with contextlib.suppress(OSError):  # gone already, or another run's by now
+                folder.rmdir()
+        self._made = []
+
+    def begin(self, settings: dict[str, Any], facts: dict[str, Any]) -> None:
+        """Write `config.json` and `run.json`."""
+        _write_json(self.config, settings)
+        _write_json(
+            self.run,
+            {
+                "interreplay": _version("interreplay") or "source",
+                "state": "running",
+                "started": datetime.now(UTC).isoformat(timespec="seconds"),
+                "command": sys.argv,
+                "host": platform.node(),
+                "python": platform.python_version(),
+                "versions": {package: _version(package) for package in _PACKAGES},
+                "git_revision": _git_revision(),
+                **facts,
+            },
+        )
+
+    def append(self, report: dict[str, Any]) -> None:
+        """Add one line to `result.json`."""
+        with open(self.result, "a") as file:
+            file.write(json.dumps(plain(report)) + "\n")
+
+    def end(self, state: str, **facts: Any) -> None:
+        """Note in `run.json` how the run ended: `finished`, `failed` or `interrupted`."""
+        content = self._read(self.run)
+        ended = datetime.now(UTC).isoformat(timespec="seconds")
+        _write_json(self.run, {**content, "state": state, "ended": ended, **facts})
+        self._release()
+
+    def reports(self) -> list[dict[str, Any]]:
+        """The lines of `result.json`; a last line cut off by a crash is left out."""
+        lines = []
+        for line in self.result.read_text().splitlines():
+            try:
+                lines.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return lines
