@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib import metadata
 
 REQUIRED = {
@@ -59,6 +60,18 @@ def check_environment() -> str:
         obs, *_ = env.step(env.action_space.sample())
     env.close()
     return f"HalfCheetah-v5 steps, {len(obs)} observations"
+
+
+def check_ray(stack: ExitStack) -> Callable[[], str]:
+    """A private Ray starts; the recipes' runs share it."""
+
+    def check() -> str:
+        from interreplay.launch.private_ray import allotted_cpus, private_ray
+
+        stack.enter_context(private_ray(0))
+        return f"a private Ray is up, {allotted_cpus()} cores may be used"
+
+    return check
 
 
 def check_recipe(recipe: str) -> Callable[[], str]:
@@ -114,12 +127,23 @@ def check_rendering() -> str:
 
 def main() -> int:
     """Run all checks; 0 when all passed."""
+    with ExitStack() as stack:
+        return run_checks(stack)
+
+
+def run_checks(stack: ExitStack) -> int:
+    """Print a line per check; what a check starts for the others ends with `stack`."""
     from replay_buffers.catalog import CATALOG
 
     install = "run `pip install -r env/requirements.txt` in the project's root"
     checks: list[tuple[str, Callable[[], str], str]] = [
         ("packages", check_versions, install),
         ("environment", check_environment, "run `pip install 'gymnasium[mujoco]==1.2.2' mujoco`"),
+        (
+            "ray",
+            check_ray(stack),
+            "make /tmp writable, and see `python3 -c 'import ray; ray.init()'`",
+        ),
         *(
             (f"recipe {name}", check_recipe(name), "run it with --verbose and report what it says")
             for name in CATALOG

@@ -8,10 +8,10 @@ import numpy as np
 from replay_buffers.augmentations import Augmentation, GaussianNoise, Identity, Mixture, Sample
 from replay_buffers.catalog import CATALOG, Recipe
 from replay_buffers.errors import ReplayError
-from replay_buffers.neighbors import ExactNeighbors
+from replay_buffers.neighbors import NeighborTable, table_bytes
 from replay_buffers.partners import FollowingPartner, NearestPartner, Partner, RandomPartner
 from replay_buffers.samplers import PrioritizedSampler, Sampler, UniformSampler
-from replay_buffers.storage import Doubles, Floats, Ints, Schema, Storage
+from replay_buffers.storage import Doubles, Floats, Ints, Schema, Storage, storage_bytes
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _partner(name: str | None, storage: Storage, settings: ReplaySettings) -> Pa
     if name == "following":
         return FollowingPartner(storage)
     if name == "nearest":
-        return NearestPartner(ExactNeighbors(storage, settings.kneighbors))
+        return NearestPartner(NeighborTable(storage, settings.kneighbors))
     raise ReplayError(f"unknown partner {name!r}")
 
 
@@ -77,6 +77,15 @@ def _augmentation(name: str, settings: ReplaySettings) -> Augmentation:
             probability=settings.prob_interpolation,
         )
     raise ReplayError(f"unknown augmentation {name!r}")
+
+
+def required_bytes(
+    name: str, obs_dim: int, action_dim: int, capacity: int, kneighbors: int = 10
+) -> int:
+    """Bytes of a full buffer of the recipe `name`: rows and, for nearest partners, the table."""
+    rows = storage_bytes(Schema(obs_dim, action_dim), capacity)
+    nearest = CATALOG[name].partner == "nearest"
+    return rows + (table_bytes(capacity, kneighbors) if nearest else 0)
 
 
 class ReplayBuffer:
@@ -110,6 +119,7 @@ class ReplayBuffer:
         self.partner = _partner(recipe.partner, self.storage, settings)
         self.augmentation = _augmentation(recipe.augmentation, settings)
         self._rng = np.random.default_rng(seed)
+        self._k = settings.kneighbors
         self._weighted = recipe.sampler == "prioritized" and (
             recipe.partner is None or settings.use_importance_sampling
         )
@@ -149,6 +159,12 @@ class ReplayBuffer:
 
     def __len__(self) -> int:
         return len(self.storage)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffer when full."""
+        obs, action = self.schema.obs_dim, self.schema.action_dim
+        return required_bytes(self.recipe.name, obs, action, self.storage.capacity, self._k)
 
     @property
     def prioritized(self) -> bool:
@@ -205,7 +221,7 @@ class ReplayBuffer:
         added = self.storage.written
         return {
             "size": len(self.storage),
-            "bytes": self.storage.nbytes,
+            "bytes": self.nbytes,
             "added": added,
             "sampled": self._sampled,
             "sampled_per_added": self._sampled / max(1, added),
@@ -220,6 +236,7 @@ class ReplayBuffer:
             "recipe": (self.recipe.name, self.recipe.sampler),
             "storage": self.storage.get_state(),
             "sampler": self.sampler.get_state(),
+            "partner": self.partner.get_state() if self.partner else {},
             "augmentation": self.augmentation.get_state(),
             "rng": self._rng.bit_generator.state,
             "sampled": self._sampled,
@@ -239,6 +256,8 @@ class ReplayBuffer:
             )
         self.storage.set_state(state["storage"])
         self.sampler.set_state(state["sampler"])
+        if self.partner:
+            self.partner.set_state(state["partner"])
         self.augmentation.set_state(state["augmentation"])
         self._rng.bit_generator.state = state["rng"]
         self._sampled = int(state["sampled"])

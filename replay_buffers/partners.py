@@ -1,6 +1,6 @@
 """With whom is a row mixed? A stranger, its successor, or one of its nearest neighbours."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,8 +17,25 @@ class Partner(Protocol):
     def stats(self) -> dict[str, float]:
         """Figures since the last call, for the run's metrics."""
 
+    def get_state(self) -> dict[str, Any]: ...
 
-class RandomPartner:
+    def set_state(self, state: dict[str, Any]) -> None: ...
+
+
+class Stateless:
+    """For a partner that remembers nothing between samples."""
+
+    def stats(self) -> dict[str, float]:
+        return {}
+
+    def get_state(self) -> dict[str, Any]:
+        return {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        pass
+
+
+class RandomPartner(Stateless):
     """Any other stored row, all equally likely (mixup, Zhang et al. 2018)."""
 
     def __init__(self, storage: Storage) -> None:
@@ -31,11 +48,8 @@ class RandomPartner:
         others = rng.integers(size - 1, size=len(positions))
         return others + (others >= positions)  # skips the row itself, uniform over the rest
 
-    def stats(self) -> dict[str, float]:
-        return {}
 
-
-class FollowingPartner:
+class FollowingPartner(Stateless):
     """The next step of the row's own episode (Continuous Transition, Lin et al. 2021)."""
 
     def __init__(self, storage: Storage) -> None:
@@ -43,9 +57,6 @@ class FollowingPartner:
 
     def __call__(self, positions: Ints, rng: np.random.Generator) -> Ints:
         return self._storage.successors(positions)
-
-    def stats(self) -> dict[str, float]:
-        return {}
 
 
 class NearestPartner:
@@ -71,4 +82,10 @@ class NearestPartner:
             return {}
         mean = self._distance_sum / self._distance_count
         self._distance_sum, self._distance_count = 0.0, 0
-        return {"mean_neighbor_distance": mean}
+        return {"mean_neighbor_distance": mean, **self._neighbors.stats()}
+
+    def get_state(self) -> dict[str, Any]:
+        return self._neighbors.get_state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._neighbors.set_state(state)

@@ -99,6 +99,11 @@ class Schema:
         }
 
 
+def storage_bytes(schema: Schema, capacity: int) -> int:
+    """Bytes of a full `Storage`: a float32 row and three int64 for each transition."""
+    return capacity * (4 * schema.width + 3 * 8)
+
+
 class Storage:
     """A fixed ring of transitions, one float32 row each.
 
@@ -139,7 +144,7 @@ class Storage:
     @property
     def nbytes(self) -> int:
         """Bytes of a full storage."""
-        return self.capacity * (4 * self.schema.width + 3 * 8)
+        return storage_bytes(self.schema, self.capacity)
 
     def add(self, rows: Floats, episode: Ints, step: Ints) -> Ints:
         """Append n transitions, overwriting the oldest.

@@ -27,7 +27,8 @@ def test_a_current_id_is_left_alone():
         ("HalfCheeta-v5", "did you mean HalfCheetah-v5"),
         ("HalfCheetah-v77", "HalfCheetah-v5"),
         ("no/such/thing", "pprint_registry"),
-        ("no_such_module:Env-v0", "no_such_module"),
+        ("no_such_module:Env-v0", "module 'no_such_module' .* can't be imported"),
+        ("tests.fake_envs:Chian-v0", "did you mean Chain-v0"),
         ("", "unknown environment ''"),
     ],
 )

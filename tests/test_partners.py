@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
 from replay_buffers.errors import ReplayError
-from replay_buffers.neighbors import ExactNeighbors, feature_scale
+from replay_buffers.neighbors import ExactNeighbors, Metric, NeighborTable, table_bytes
 from replay_buffers.partners import FollowingPartner, NearestPartner, RandomPartner
 from replay_buffers.storage import Schema, Storage
 
@@ -67,7 +67,7 @@ def test_more_rows_than_a_block_and_more_queries_than_a_chunk():
     storage = stored(random_features(rng, 9000, 4))
     positions = rng.integers(9000, size=700)
     ids, distances = ExactNeighbors(storage, 5).query(positions)
-    scaled = storage.rows[:, :4].astype(np.float64) * feature_scale(storage)
+    scaled = storage.rows[:, :4].astype(np.float64) * Metric.of(storage).factor
     reference, found = (
         NearestNeighbors(n_neighbors=6, algorithm="brute").fit(scaled).kneighbors(scaled[positions])
     )
@@ -99,9 +99,125 @@ def test_a_dimension_without_variance_does_not_decide():
         np.testing.assert_array_equal(ids, plain)
 
 
-def test_zero_neighbors_are_refused():
+@pytest.mark.parametrize("kind", [ExactNeighbors, NeighborTable])
+def test_zero_neighbors_are_refused(kind):
     with pytest.raises(ReplayError, match="--kneighbors"):
-        ExactNeighbors(stored([[0, 0], [1, 0]]), 0)
+        kind(stored([[0, 0], [1, 0]]), 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    capacity=st.integers(2, 150),
+    dims=st.integers(2, 6),
+    k=st.integers(1, 12),
+    slack=st.integers(0, 8),
+    duplicates=st.booleans(),
+    constant=st.booleans(),
+    rounds=st.lists(
+        st.tuples(st.integers(0, 60), st.integers(1, 40), st.floats(0.2, 5)),
+        min_size=1,
+        max_size=12,
+    ),
+    seed=st.integers(0, 10_000),
+)
+def test_the_table_is_exact_after_any_adds_evictions_and_rescales(
+    capacity, dims, k, slack, duplicates, constant, rounds, seed
+):
+    rng = np.random.default_rng(seed)
+    schema = Schema(dims - 1, 1)
+    storage = Storage(schema, capacity)
+    table = NeighborTable(storage, k, slack=slack)
+    for added, asked, stretch in rounds:
+        features = random_features(rng, added + 1, dims, scale=False)
+        features[:, :-1] *= stretch  # the scale moves as rounds go by
+        if duplicates:
+            features[: added // 2] = features[-1]
+        if constant:
+            features[:, 0] = 3.0
+        count = len(features)
+        obs, action = features[:, :-1], features[:, -1:]
+        rows = schema.pack(obs, action, np.zeros(count), obs, np.zeros(count), np.zeros(count))
+        storage.add(rows, np.zeros(count, int), np.arange(count))
+        positions = rng.integers(len(storage), size=asked)
+        ids, distances = table.query(positions)
+
+        wanted = min(k, len(storage) - 1)
+        assert (ids[:, wanted:] == -1).all()
+        if wanted == 0:
+            continue
+        # The frozen scale is within its tolerance of today's at every check.
+        scaled = storage.rows[: len(storage), :dims].astype(np.float64) * table._metric.factor
+        every = np.linalg.norm(scaled[positions][:, None] - scaled[None], axis=2)
+        every[np.arange(asked), positions] = np.inf
+        expected = np.sort(every, axis=1)[:, :wanted]
+        np.testing.assert_allclose(distances[:, :wanted], expected, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(
+            np.take_along_axis(every, ids[:, :wanted], 1), expected, rtol=1e-6, atol=1e-6
+        )
+        assert (ids[:, :wanted] != positions[:, None]).all()
+        assert all(len(set(row)) == wanted for row in ids[:, :wanted])
+
+
+def test_the_table_refreshes_its_scale_when_a_deviation_has_moved():
+    storage = Storage(Schema(1, 1), 1000)
+    table = NeighborTable(storage, 3)
+
+    def add(values):
+        count = len(values)
+        features = np.asarray(values)[:, None]
+        rows = storage.schema.pack(
+            features,
+            np.zeros((count, 1)),
+            np.zeros(count),
+            features,
+            np.zeros(count),
+            np.zeros(count),
+        )
+        storage.add(rows, np.zeros(count, int), np.arange(count))
+        table.query(np.array([0]))
+        return table._metric.factor[0]
+
+    rng = np.random.default_rng(0)
+    first = add(rng.normal(size=400))
+    assert first == pytest.approx(1 / storage.rows[:400, 0].std(), rel=1e-6)
+    assert add(rng.normal(size=100)) == first  # drifts by less than 5 %
+    moved = add(rng.normal(size=100) * 5)
+    assert moved == pytest.approx(1 / storage.rows[:600, 0].std(), rel=1e-6)
+    assert table.stats()["neighbor_scale_refreshes"] == 2
+
+
+def test_the_table_searches_a_row_once_and_then_keeps_up():
+    rng = np.random.default_rng(0)
+    storage = stored(random_features(rng, 3000, 5, scale=False), capacity=4000)
+    table = NeighborTable(storage, 10)
+    everyone = np.arange(3000)
+    table.query(everyone)
+    assert table.stats()["neighbor_searches_per_query"] == 1
+    for _ in range(20):
+        fresh = random_features(rng, 10, 5, scale=False)
+        rows = storage.schema.pack(
+            fresh[:, :-1], fresh[:, -1:], np.zeros(10), fresh[:, :-1], np.zeros(10), np.zeros(10)
+        )
+        storage.add(rows, np.zeros(10, int), np.arange(10))
+        table.query(everyone)
+    figures = table.stats()
+    assert figures["neighbor_searches_per_query"] == 0
+    assert figures["neighbor_list_age"] == 10
+    assert figures["mean_kth_distance"] > 0
+
+
+def test_the_table_states_its_bytes_and_comes_back_with_its_scale():
+    rng = np.random.default_rng(0)
+    storage = stored(random_features(rng, 200, 3))
+    table = NeighborTable(storage, 5)
+    arrays = (table._ids, table._squares, table._radius, table._seen, table._owner)
+    assert sum(a.nbytes for a in arrays) == table_bytes(200, 5)
+    before = table.query(np.arange(200))
+    copy = NeighborTable(storage, 5)
+    copy.set_state(table.get_state())
+    after = copy.query(np.arange(200))
+    np.testing.assert_array_equal(before[0], after[0])
+    assert copy.stats()["neighbor_scale_refreshes"] == 1
 
 
 @settings(max_examples=25, deadline=None)

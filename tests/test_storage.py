@@ -16,7 +16,7 @@ def rows_of(obs, new_obs=None, terminated=0, truncated=0):
     """Rows whose obs (and reward) say which transition they are."""
     obs = np.atleast_2d(np.asarray(obs, np.float32))
     n = len(obs)
-    new_obs = [*obs, 0, 1] if new_obs is None else new_obs
+    new_obs = obs + np.array([0, 1]) if new_obs is None else new_obs
     return SCHEMA.pack(
         obs,
         np.zeros((n, 1)),

@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import ray
 import torch
 from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
@@ -145,7 +146,7 @@ class RowEnvRunner(EnvRunner, Checkpointable):
         explore: bool | None = None,
         force_reset: bool = False,
         **_: Any,
-    ) -> list[Rows]:
+    ) -> list[Any]:
         """Step the environments.
 
         Args:
@@ -157,11 +158,28 @@ class RowEnvRunner(EnvRunner, Checkpointable):
             force_reset: start new episodes.
 
         Returns:
-            A list with one `Rows` (a list because RLlib concatenates what runners return).
+            A list with one `Rows` (a list because RLlib concatenates what runners return). In a
+            worker process an error is handed back in its place: RLlib ends a process whose call
+            raises, and the reason with it.
 
         Raises:
             UsageError: the environment returned a number that is not finite.
         """
+        try:
+            return [self._sample(num_timesteps, num_episodes, explore, force_reset)]
+        except Exception as error:
+            restarts = self.config.restart_failed_env_runners
+            if self.worker_index and (isinstance(error, UsageError) or not restarts):
+                return [error]
+            raise
+
+    def _sample(
+        self,
+        num_timesteps: int | None,
+        num_episodes: int | None,
+        explore: bool | None,
+        force_reset: bool,
+    ) -> Rows:
         started = time.perf_counter()
         explore = self.config.explore if explore is None else explore
         if num_episodes is not None:
@@ -176,7 +194,7 @@ class RowEnvRunner(EnvRunner, Checkpointable):
             )
         self._seconds += time.perf_counter() - started
         self._steps_unreported += len(rows)
-        return [rows]
+        return rows
 
     def _sample_episodes(self, count: int, explore: bool) -> Rows:
         # New initial states for every evaluation, and the same ones for the same seed and step.
@@ -231,6 +249,11 @@ class RowEnvRunner(EnvRunner, Checkpointable):
         else:
             out = self.module.forward_inference(batch)
         actions: Floats = out[Columns.ACTIONS].numpy()
+        if not np.isfinite(actions).all():
+            raise UsageError(
+                "training has diverged: the policy's action is not a number at env step "
+                f" {self.num_env_steps_sampled_lifetime}; lower the learning rates"
+            )
         return actions
 
     def _step(self, explore: bool, counted: Any = None) -> Rows:
@@ -342,6 +365,8 @@ class RowEnvRunner(EnvRunner, Checkpointable):
         weights = state.get(COMPONENT_RL_MODULE)
         sequence = state.get(WEIGHTS_SEQ_NO, 0)
         if weights is not None and (sequence == 0 or sequence > self._weights_seq_no):
+            if isinstance(weights, ray.ObjectRef):
+                weights = ray.get(weights)
             self.module.set_state(weights.get(DEFAULT_MODULE_ID, weights))
             self._weights_seq_no = max(sequence, self._weights_seq_no)
         if NUM_ENV_STEPS_SAMPLED_LIFETIME in state:

@@ -16,7 +16,12 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.execution.rollout_ops import synchronous_parallel_sample
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from ray.rllib.utils.checkpoints import Checkpointable
-from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, TIMERS
+from ray.rllib.utils.metrics import (
+    ENV_RUNNER_RESULTS,
+    EVALUATION_RESULTS,
+    LEARNER_RESULTS,
+    TIMERS,
+)
 
 from interreplay.algorithms.env_runner import RowEnvRunner, Rows
 from interreplay.algorithms.learner import TD_ERRORS
@@ -28,6 +33,8 @@ COUNTERS = "off_policy_counters"
 # Minibatches handed to the learner at once: bounds the memory of a high replay ratio.
 _MOST_MINIBATCHES = 32
 _EVALUATION_ENVS = 16
+# How often env runners that all stay silent are asked again, a second apart.
+_ATTEMPTS = 5
 
 
 class OffPolicyConfig(AlgorithmConfig):
@@ -56,6 +63,8 @@ class OffPolicyConfig(AlgorithmConfig):
         self.learning_starts = 1500
         self.timesteps_per_iteration = 1000
         self.total_timesteps: int | None = None
+        # An environment that fails would be restarted without end and without a word.
+        self.restart_failed_env_runners = False
         self.evaluate_episodes(interval=1, episodes=1)
 
     def replay(
@@ -121,6 +130,12 @@ class OffPolicyConfig(AlgorithmConfig):
             raise UsageError(f"--replay_ratio is {self.replay_ratio}; it must be positive")
         if self.framework_str != "torch":
             raise UsageError(f"--framework is {self.framework_str}; only torch is supported")
+
+    def get_state(self) -> dict[str, Any]:
+        """RLlib's state, and our settings that are -1: it takes that number for "deprecated"."""
+        theirs = vars(AlgorithmConfig())
+        ours = {k: v for k, v in vars(self).items() if k not in theirs and v == -1}
+        return {**super().get_state(), **ours}
 
     def module_settings(self) -> dict[str, Any]:
         """What the module is built from."""
@@ -215,6 +230,16 @@ class OffPolicy(Algorithm):
         seconds = time.perf_counter() - started
         self._log(self.env_steps - first_step, self.updates - first_update, seconds)
 
+    def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
+        """RLlib's evaluation, reported once.
+
+        RLlib logs what it returns and would report it again with the next iteration that has no
+        evaluation of its own, at the wrong step.
+        """
+        results: dict[str, Any] = super().evaluate(parallel_train_future)
+        self.metrics.delete(EVALUATION_RESULTS, key_error=False)
+        return results
+
     def _updates_due(self) -> int:
         """Updates that the env steps after warm-up have earned; no counter to drift or to lose."""
         return int(self.config.replay_ratio * max(0, self.env_steps - self.config.learning_starts))
@@ -224,15 +249,27 @@ class OffPolicy(Algorithm):
         if self.env_runner_group.num_remote_env_runners() == 0:
             collected: list[Rows] = self.env_runner.sample()
             return collected
-        lists, metrics = synchronous_parallel_sample(
-            worker_set=self.env_runner_group,
-            concat=False,
-            sample_timeout_s=self.config.sample_timeout_s,
-            _uses_new_env_runners=True,
-            _return_metrics=True,
+        for _ in range(_ATTEMPTS):
+            lists, metrics = synchronous_parallel_sample(
+                worker_set=self.env_runner_group,
+                concat=False,
+                sample_timeout_s=self.config.sample_timeout_s,
+                _uses_new_env_runners=True,
+                _return_metrics=True,
+            )
+            if lists:
+                self.metrics.aggregate(metrics, key=ENV_RUNNER_RESULTS)
+                parts = [part for runner in lists for part in runner]
+                for error in parts:
+                    if isinstance(error, Exception):
+                        raise error
+                return parts
+            time.sleep(1.0)
+            self.restore_env_runners(self.env_runner_group)
+        raise RuntimeError(
+            f"none of the {self.config.num_env_runners} env runner processes answers; run with "
+            "--num_workers 0 to see the environment's own error, or with --verbose for theirs"
         )
-        self.metrics.aggregate(metrics, key=ENV_RUNNER_RESULTS)
-        return [rows for part in lists for rows in part]
 
     def _update(self, count: int) -> None:
         """`count` gradient updates, as few learner calls as the sampler allows.

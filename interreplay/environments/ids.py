@@ -1,6 +1,7 @@
 """Environment ids: which exist, and what the old ones are called now."""
 
 import difflib
+import importlib
 import re
 
 import gymnasium as gym
@@ -36,11 +37,18 @@ def resolve_id(env: str) -> tuple[str, str | None]:
             f"{env} needs mujoco-py, which is no longer installable: running its successor {new}, "
             "whose observations and rewards differ, so returns don't compare with -v2 results"
         )
+    module, colon, name = env.rpartition(":")
     try:
-        gym.spec(env)
-    except (gym.error.Error, ModuleNotFoundError, ImportError) as error:
+        if colon:
+            importlib.import_module(module)
+        gym.spec(name)
+    except ImportError as error:
+        raise UsageError(
+            f"the module {module!r} of environment {env!r} can't be imported: {error}"
+        ) from error
+    except gym.error.Error as error:
         known = sorted(gym.registry)
-        close = difflib.get_close_matches(env, known, n=3, cutoff=0.5)
+        close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         hint = (
             f"did you mean {' or '.join(close)}?" if close else "see `gymnasium.pprint_registry()`"
         )

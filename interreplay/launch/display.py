@@ -43,11 +43,15 @@ class Display:
         table.add_column(overflow="fold")
         for name, value in rows.items():
             table.add_row(name, value)
-        self._console.print(table)
+        self._print(table)
 
     def say(self, line: str) -> None:
         """One line, above the bar when there is one."""
-        self._console.print(line)
+        self._print(line)
+
+    def _print(self, content: Any) -> None:
+        self._console.print(content)
+        self._console.file.flush()  # a log file is read while the run goes on
 
     def start(self) -> None:
         if self._progress is not None:
@@ -74,7 +78,7 @@ class Display:
             self._progress.update(
                 self._task, completed=report["env_steps"], note=f"return {mean:.1f}"
             )
-        self._console.print(line)
+        self._print(line)
 
     def stop(self) -> None:
         if self._progress is not None:

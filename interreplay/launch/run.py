@@ -17,6 +17,7 @@ from interreplay.errors import UsageError
 from interreplay.launch.display import Display
 from interreplay.launch.private_ray import allotted_cpus, private_ray
 from interreplay.results import RunFolder, learning_curve
+from replay_buffers.buffer import required_bytes
 from replay_buffers.errors import ReplayError
 
 _CHECKPOINTS_KEPT = 2
@@ -168,7 +169,10 @@ def _train_in(
     cpus = settings.num_cpus or allotted_cpus()
     threads = max(1, cpus - settings.num_workers)
     torch.set_num_threads(threads)
-    bytes_needed = (settings.buffer_size or 0) * (4 * (2 * dimensions[0] + dimensions[1] + 3) + 24)
+    assert settings.buffer is not None and settings.buffer_size is not None
+    bytes_needed = required_bytes(
+        settings.buffer, *dimensions, settings.buffer_size, settings.kneighbors or 0
+    )
     display.card(_card(settings, env, threads, bytes_needed, folder))
     started = time.perf_counter()
     with private_ray(settings.num_workers, verbose=settings.verbose):

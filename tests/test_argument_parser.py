@@ -1,0 +1,254 @@
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from argument_parser import CONFIGS, Settings, build_parser, parse
+from interreplay.environments.ids import MUJOCO
+from interreplay.errors import UsageError
+from interreplay.launch.run import algorithm_config, replay_settings
+from replay_buffers import CATALOG
+
+ROOT = Path(__file__).parents[1]
+
+
+def read(line):
+    return parse(line.split())[0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "buffer", "prioritized", "label"),
+    [
+        ("", "vanilla", False, "vanilla"),
+        ("--custom_replay_buffer False", "vanilla", False, "vanilla"),
+        ("--custom_replay_buffer False --prioritized_replay", "per", True, "per"),
+        ("--custom_replay_buffer True", "nmer", False, "nmer"),
+        ("--custom_replay_buffer True --knn_baseline", "nmer", False, "nmer"),
+        ("--custom_replay_buffer yes --naive_mixup_baseline", "mixup", False, "mixup"),
+        ("-naive_mixup", "mixup", False, "mixup"),
+        ("-noisy_replay", "gaussian", False, "gaussian"),
+        ("--buffer per", "per", True, "per"),
+        ("--buffer per --custom_replay_buffer 0", "per", True, "per"),
+        ("--buffer nmer --knn_baseline", "nmer", False, "nmer"),
+        ("--buffer nmer --prioritized_replay", "nmer", True, "nmer-per"),
+        ("--buffer gaussian --prioritized_replay", "gaussian", True, "gaussian-per"),
+    ],
+)
+def test_recipes_by_their_new_and_old_names(flags, buffer, prioritized, label):
+    settings = read(flags)
+    assert (settings.buffer, settings.prioritized_replay, settings.recipe_label) == (
+        buffer,
+        prioritized,
+        label,
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--zzz 3", "unknown flag --zzz: --help lists all flags"),
+        ("--buffers nmer", "unknown flag --buffers: did you mean --buffer?"),
+        ("--see 1", "unknown flag --see: did you mean --seed?"),
+        ("--buffer her", "choose from"),
+        ("--trainer PPO", "choose from"),
+        ("--framework tf2", "choose from"),
+        ("--seed 1.5", "'1.5' is not a whole number"),
+        ("--seed -1", "--seed is -1; it must be 0 or more"),
+        ("--gamma nan", "'nan' is not a number"),
+        ("--gamma 1.1", "--gamma is 1.1; it must be 1 or less"),
+        ("--custom_replay_buffer maybe", "'maybe' is neither True nor False"),
+        (
+            "--knn_baseline --naive_mixup_baseline",
+            "--knn_baseline and --naive_mixup_baseline name two different recipes",
+        ),
+        ("--knn_baseline --buffer mixup", "--knn_baseline and --buffer mixup"),
+        (
+            "--custom_replay_buffer False --knn_baseline",
+            "--custom_replay_buffer False and --knn_baseline contradict",
+        ),
+        (
+            "--custom_replay_buffer True --buffer vanilla",
+            "--custom_replay_buffer True and --buffer vanilla contradict",
+        ),
+        ("--buffer nmer --kneighbors 0", "--kneighbors is 0; it must be 1 or more"),
+        ("--kneighbors 5", "--kneighbors needs recipes with nearest neighbours"),
+        ("--buffer mixup -knn 5", "--kneighbors needs"),
+        ("--mixup_alpha 0.5", "--mixup_alpha needs recipes that mix"),
+        ("--buffer nmer --noise_std 0.2", "--noise_std needs the gaussian recipe"),
+        ("--buffer nmer -is", "--use_importance_sampling needs"),
+        ("--prioritized_replay_beta 0.5", "needs --prioritized_replay"),
+        ("--buffer nmer -smote -mixup", "exclude each other"),
+        ("--buffer nmer -smote --mixup_alpha 1", "no meaning under --smote_interpolation"),
+        ("--buffer nmer --mixup_alpha 0", "--mixup_alpha is 0.0; it must be above 0"),
+        ("--buffer_size -5", "--buffer_size is -5"),
+        ("--replay_ratio 0", "--round_robin_weights is 0.0; it must be above 0"),
+        ("--total_timesteps 0", "--total_timesteps is 0"),
+        ("--hidden_sizes 64 0", "--hidden_sizes is 0"),
+        ("--local_mode --num_workers 2", "--local_mode keeps everything in one process"),
+        ("--config /no/such/file.json", "can't be read: No such file"),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence(flags, message):
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
+        read(flags)
+    assert "\n" not in str(caught.value)
+
+
+def test_whole_numbers_may_be_written_as_1e6():
+    settings = read("--buffer_size 1e6 --total_timesteps 2.5e4 --seed 3")
+    assert (settings.buffer_size, settings.total_timesteps, settings.seed) == (1_000_000, 25_000, 3)
+
+
+@pytest.mark.parametrize(("env", "starts", "budget"), [
+    ("HalfCheetah-v2", 10_000, 1_000_000), ("Humanoid-v5", 10_000, 1_000_000), ("Swimmer-v4", 10_000, 1_000_000),
+    ("InvertedPendulum-v2", 1_500, 50_000), ("InvertedDoublePendulum-v5", 1_500, 50_000), ("Reacher-v2", 1_500, 1_000_000),
+    ("Pendulum-v1", 1_500, 1_000_000), ("SomebodyElses-v0", 10_000, 1_000_000),
+])  # fmt: skip
+def test_environments_bring_their_warm_up_and_budget(env, starts, budget):
+    settings = read(f"--env {env}")
+    assert (settings.learning_starts, settings.total_timesteps) == (starts, budget)
+    assert read(f"--env {env} --learning_starts 7").learning_starts == 7
+
+
+def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path):
+    file = tmp_path / "c.json"
+    file.write_text(
+        json.dumps(
+            {"gamma": 0.5, "tau": 0.1, "buffer": "nmer", "kneighbors": 3, "hidden_sizes": [7]}
+        )
+    )
+    settings = read(f"--config {file} --tau 0.2")
+    assert (settings.gamma, settings.tau, settings.kneighbors, settings.hidden_sizes) == (
+        0.5,
+        0.2,
+        3,
+        (7,),
+    )
+    assert settings.train_batch_size == 256
+    # A recipe named by a flag replaces the file's, even by its old name.
+    file.write_text(json.dumps({"buffer": "gaussian"}))
+    assert read(f"--config {file} --knn_baseline").buffer == "nmer"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[1]", "one JSON object"),
+        ('{"gama": 1}', "unknown setting 'gama'"),
+        ('{"gamma": "high"}', "gamma in"),
+        ('{"hidden_sizes": 64}', "is not a list"),
+        ('{"prioritized_replay": "perhaps"}', "neither True nor False"),
+        ('{"trainer": "PPO"}', "choose one of SAC"),
+        ('{"seed": true}', "not a whole number"),
+    ],
+)
+def test_a_bad_file_is_one_sentence(tmp_path, content, message):
+    file = tmp_path / "c.json"
+    file.write_text(content)
+    with pytest.raises(UsageError, match=message):
+        read(f"--config {file}")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    ["", "--buffer nmer -smote --prioritized_replay -is", "--buffer gaussian --hidden_sizes 8 8"],
+)
+def test_resolved_settings_read_back_as_themselves(tmp_path, flags):
+    settings = read(flags)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(settings.to_dict()))
+    assert read(f"--config {file}") == settings
+
+
+# Flag -> (a value that differs from the default, where its effect can be read off the config).
+EFFECTS = {
+    "gamma": ("0.5", lambda c: c.gamma),
+    "tau": ("0.5", lambda c: c.tau),
+    "hidden_sizes": ("8 9", lambda c: c.module_settings()["hidden_sizes"]),
+    "actor_lr": ("0.5", lambda c: c.actor_lr),
+    "critic_lr": ("0.5", lambda c: c.critic_lr),
+    "alpha_lr": ("0.5", lambda c: c.alpha_lr),
+    "initial_alpha": ("0.5", lambda c: c.module_settings()["initial_alpha"]),
+    "target_entropy": ("-0.5", lambda c: c.target_entropy),
+    "huber_loss": ("", lambda c: c.huber_loss),
+    "round_robin_weights": ("5", lambda c: c.replay_ratio),
+    "learning_starts": ("5", lambda c: c.module_settings()["learning_starts"]),
+    "train_batch_size": ("5", lambda c: c.total_train_batch_size),
+    "buffer_size": ("5", lambda c: c.buffer_size),
+    "rollout_fragment_length": ("5", lambda c: c.rollout_fragment_length),
+    "timesteps_per_iteration": ("5", lambda c: c.timesteps_per_iteration),
+    "total_timesteps": ("5", lambda c: c.total_timesteps),
+    "horizon": ("5", lambda c: c.env_config.get("horizon")),
+    "evaluation_interval": ("5", lambda c: c.evaluation_interval),
+    "evaluation_num_episodes": ("5", lambda c: c.evaluation_duration),
+    "metrics_smoothing_episodes": ("5", lambda c: c.metrics_num_episodes_for_smoothing),
+    "num_workers": ("2", lambda c: c.num_env_runners),
+    "num_envs_per_worker": ("2", lambda c: c.num_envs_per_env_runner),
+    "seed": ("5", lambda c: c.seed),
+    "env": ("HalfCheetah-v5", lambda c: c.env),
+    "buffer": ("nmer", lambda c: c.recipe),
+    "knn_baseline": ("", lambda c: c.recipe),
+    "naive_mixup_baseline": ("", lambda c: c.recipe),
+    "noisy_replay_baseline": ("", lambda c: c.recipe),
+    "custom_replay_buffer": ("True", lambda c: c.recipe),
+    "prioritized_replay": ("", lambda c: c.prioritized_replay),
+    "verbose": ("", lambda c: c.log_level),
+}
+IN_REPLAY_SETTINGS = {
+    "kneighbors": ("--buffer nmer", "5", "kneighbors"),
+    "mixup_alpha": ("--buffer nmer", "5", "mixup_alpha"),
+    "smote_interpolation": ("--buffer nmer", "", "mixing_law"),
+    "prob_interpolation": ("--buffer mixup", "0.5", "prob_interpolation"),
+    "noise_std": ("--buffer gaussian", "0.5", "noise_std"),
+    "use_importance_sampling": (
+        "--buffer nmer --prioritized_replay",
+        "",
+        "use_importance_sampling",
+    ),
+    "prioritized_replay_alpha": ("--buffer per", "0.5", "per_alpha"),
+    "prioritized_replay_beta": ("--buffer per", "0.5", "per_beta"),
+    "final_prioritized_replay_beta": ("--buffer per", "0.5", "per_final_beta"),
+}
+# Seen in what a run does: tests/test_commands.py and tests/test_results.py.
+ELSEWHERE = {"local_dir", "agent_name", "checkpoint_freq", "fresh", "local_mode", "num_cpus"}
+# With one choice, or the default spelt out, there is no other value to see an effect of.
+ONE_VALUE = {"trainer", "framework", "mixup_interpolation"}
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+def test_a_flag_reaches_the_algorithm(name):
+    value, look = EFFECTS[name]
+    default, changed = (read(line) for line in ("", f"--{name} {value}"))
+    before, after = (look(algorithm_config(s, s.env)) for s in (default, changed))
+    assert before != after
+
+
+@pytest.mark.parametrize("name", IN_REPLAY_SETTINGS)
+def test_a_flag_reaches_the_recipe(name):
+    recipe, value, setting = IN_REPLAY_SETTINGS[name]
+    before, after = (replay_settings(read(line)) for line in (recipe, f"{recipe} --{name} {value}"))
+    assert before.get(setting) != after.get(setting)
+
+
+def test_no_flag_is_without_a_test_of_its_effect():
+    covered = set(EFFECTS) | set(IN_REPLAY_SETTINGS) | ELSEWHERE | ONE_VALUE
+    assert {f.name for f in dataclasses.fields(Settings)} == covered
+
+
+def test_help_names_every_flag_and_every_recipe():
+    text = build_parser().format_help()
+    assert all(f"--{f.name}" in text for f in dataclasses.fields(Settings))
+    assert all(name in text for name in CATALOG)
+
+
+def test_configs_hold_settings_that_exist():
+    names = {f.name for f in dataclasses.fields(Settings)}
+    for file in CONFIGS.glob("*.json"):
+        for key, values in json.loads(file.read_text()).items():
+            assert set(values) <= names, (file.name, key)
+    environments = json.loads((CONFIGS / "environments.json").read_text())
+    assert set(MUJOCO) - {"Pusher"} <= set(environments)
+    assert set(CATALOG) | {"prioritized"} == set(json.loads((CONFIGS / "recipes.json").read_text()))

@@ -1,0 +1,151 @@
+"""The real commands, in processes of their own."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from argument_parser import parse
+
+ROOT = Path(__file__).parents[1]
+QUICK = (
+    "--total_timesteps 400 --learning_starts 200 --timesteps_per_iteration 200 --hidden_sizes 16 16"
+)
+
+
+def command(line, cwd=ROOT, **env):
+    words = shlex.split(line)
+    assert words[0] == "python3"
+    return subprocess.run(
+        [sys.executable, *words[1:]],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **env},
+    )
+
+
+def session_folders():
+    return {p.name for p in Path("/tmp").glob("ir-*")}
+
+
+@pytest.mark.parametrize(
+    ("line", "recipe"),
+    [
+        (
+            "python3 custom_training.py --trainer SAC --env InvertedPendulum-v2 --custom_replay_buffer True --knn_baseline",
+            "SAC-nmer",
+        ),
+        (
+            "python3 custom_training.py --trainer SAC --env HalfCheetah-v2 --custom_replay_buffer False",
+            "SAC-vanilla",
+        ),
+        (
+            "python3 custom_training.py --trainer SAC --env HalfCheetah-v2 --custom_replay_buffer False --prioritized_replay",
+            "SAC-per",
+        ),
+    ],
+)
+def test_the_commands_of_the_readme_run_as_written(line, recipe, tmp_path):
+    before = session_folders()
+    ran = command(f"{line} {QUICK} --local_dir {tmp_path}")
+    assert ran.returncode == 0, ran.stderr
+    warned = [text for text in ran.stdout.splitlines() if "successor" in text]
+    assert len(warned) == 1
+    (result,) = tmp_path.rglob("result.json")
+    assert result.parent.parent.name == recipe
+    last = json.loads(result.read_text().splitlines()[-1])
+    assert (last["env_steps"], last["updates"]) == (400, 200)
+    assert (result.parent / "learning_curve.png").exists()
+    assert str(result.parent / "learning_curve.png") in ran.stdout.replace("\n", "")
+    assert ran.stderr == ""
+    assert session_folders() == before  # Ray's own folder is gone
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ("--env HalfCheeta-v5", "did you mean HalfCheetah-v5"),
+        ("--nonsense", "unknown flag --nonsense"),
+        ("--knn_baseline --naive_mixup_baseline", "two different recipes"),
+        ("--buffer nmer --kneighbors 0", "--kneighbors is 0"),
+        ("--buffer_size -1", "--buffer_size is -1"),
+        ("--env CartPole-v1", "Discrete actions"),
+        ("--env tests.fake_envs:Unbounded-v0", "unbounded action box"),
+        ("--env tests.fake_envs:Image-v0", "observations"),
+        ("--env tests.fake_envs:DictObs-v0", "Dict observations"),
+        ("--env tests.fake_envs:Nan-v0", "finite numbers"),
+        ("--local_dir /proc/nowhere", "can't be written"),
+    ],
+)
+def test_bad_input_is_one_sentence_exit_code_2_and_no_leftovers(flags, sentence, tmp_path):
+    before = session_folders()
+    where = "" if "--local_dir" in flags else f"--local_dir {tmp_path / 'results'}"
+    ran = command(
+        f"python3 {ROOT / 'custom_training.py'} {flags} {where}", cwd=tmp_path, PYTHONPATH=str(ROOT)
+    )
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("error: ")
+    assert len(ran.stderr.splitlines()) == 1
+    assert sentence in ran.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert session_folders() == before
+
+
+def test_print_config_prints_settings_that_config_reads(tmp_path):
+    ran = command("python3 custom_training.py --env HalfCheetah-v2 --buffer nmer --print_config")
+    assert ran.returncode == 0
+    file = tmp_path / "c.json"
+    file.write_text(ran.stdout)
+    assert (
+        parse(["--config", str(file)])[0]
+        == parse(["--env", "HalfCheetah-v2", "--buffer", "nmer"])[0]
+    )
+
+
+def test_local_mode_runs_without_any_worker_process(tmp_path):
+    ran = command(f"python3 custom_training.py --local_mode {QUICK} --local_dir {tmp_path}")
+    assert ran.returncode == 0, ran.stderr
+    ran = command(
+        f"python3 custom_training.py --local_mode --num_workers 1 {QUICK} --local_dir {tmp_path}"
+    )
+    assert ran.returncode == 2
+
+
+def test_num_cpus_sets_the_threads(tmp_path):
+    ran = command(f"python3 custom_training.py --num_cpus 1 {QUICK} --local_dir {tmp_path}")
+    assert "1 torch thread(s)" in ran.stdout
+    (run,) = tmp_path.rglob("run.json")
+    assert json.loads(run.read_text())["threads"] == 1
+
+
+def test_smoketest_passes_here_and_fails_with_a_way_out():
+    ran = command("python3 smoketest.py")
+    assert ran.returncode == 0, ran.stdout
+    lines = ran.stdout.splitlines()
+    assert sum(line.startswith("ok") for line in lines) == len(lines) - 1
+    assert all(
+        f"recipe {name}" in ran.stdout for name in ("vanilla", "per", "gaussian", "mixup", "nmer")
+    )
+    broken = "import smoketest; smoketest.REQUIRED = {'torch': '1.0'}; raise SystemExit(smoketest.main())"
+    ran = subprocess.run([sys.executable, "-c", broken], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 1
+    failed = [line for line in ran.stdout.splitlines() if line.startswith("FAIL")]
+    assert len(failed) == 1
+    assert "pip install -r env/requirements.txt" in failed[0]
+
+
+def test_every_training_command_in_the_documents_parses():
+    found = 0
+    for document in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        text = document.read_text().replace("\\\n", " ")
+        for line in re.findall(r"python3 custom_training\.py ([^`\n]*)", text):
+            parse(shlex.split(line.split("#")[0]))
+            found += 1
+    assert found >= 3

@@ -1,0 +1,116 @@
+"""Who may import whom: the import table of the house, enforced."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# Room -> (rooms of ours, packages of others). The standard library is everyone's.
+TABLE = {
+    "replay_buffers": (
+        {"replay_buffers"},
+        {"numpy", "scipy", "torch", "gpytorch", "sklearn", "botorch"},
+    ),
+    "interreplay/environments": (
+        {"interreplay.environments", "interreplay.errors"},
+        {"gymnasium", "mujoco", "numpy"},
+    ),
+    "interreplay/algorithms": (
+        {
+            "interreplay.algorithms",
+            "interreplay.environments",
+            "interreplay.errors",
+            "replay_buffers",
+        },
+        {"ray", "torch", "numpy", "gymnasium"},
+    ),
+    "interreplay/results": (
+        {"interreplay.results", "interreplay.errors"},
+        {"numpy", "pandas", "matplotlib", "sklearn"},
+    ),
+    "interreplay/launch": (
+        {"interreplay", "replay_buffers", "argument_parser"},
+        {"ray", "torch", "numpy", "rich", "tensorboardX"},
+    ),
+}
+# Where a package may only be imported inside the function that needs it.
+LAZY = {
+    "interreplay/launch": {"ray", "torch", "tensorboardX"},
+    "replay_buffers": {"gpytorch", "sklearn", "botorch"},
+}
+LAZY_FILES = {
+    "argument_parser.py": {"ray", "torch"},
+    "custom_training.py": {"ray", "torch", "interreplay.launch"},
+    "smoketest.py": {"ray", "torch"},
+}
+
+
+def imports(path):
+    """(name, at the top of the file) of every import, type-checking ones left out."""
+    tree = ast.parse(path.read_text())
+    guarded = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    top = {id(node) for node in tree.body}
+    for node in ast.walk(tree):
+        if id(node) in guarded:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) in top) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module, id(node) in top
+
+
+def within(name, rooms):
+    return any(name == room or name.startswith(room + ".") for room in rooms)
+
+
+@pytest.mark.parametrize("room", TABLE)
+def test_a_room_imports_only_what_its_row_allows(room):
+    ours, others = TABLE[room]
+    files = list((ROOT / room).rglob("*.py"))
+    assert files
+    for path in files:
+        for name, at_top in imports(path):
+            package = name.split(".")[0]
+            if package in sys.stdlib_module_names:
+                continue
+            assert within(name, ours) or package in others, (
+                f"{path.relative_to(ROOT)} imports {name}"
+            )
+            if at_top:
+                assert package not in LAZY.get(room, ()), (
+                    f"{path.relative_to(ROOT)} imports {name} at its top"
+                )
+
+
+@pytest.mark.parametrize("file", LAZY_FILES)
+def test_commands_import_what_is_slow_only_when_they_need_it(file):
+    for name, at_top in imports(ROOT / file):
+        assert not (at_top and within(name, LAZY_FILES[file])), f"{file} imports {name} at its top"
+
+
+def test_every_package_is_in_the_table():
+    rooms = {p.parent.relative_to(ROOT) for p in (ROOT / "interreplay").rglob("*.py")} - {
+        Path("interreplay")
+    }
+    assert {str(r) for r in rooms} == {r for r in TABLE if r.startswith("interreplay/")}
+
+
+def test_root_scripts_hold_no_logic():
+    assert len((ROOT / "custom_training.py").read_text().splitlines()) <= 120
+
+
+def test_no_global_random_generators():
+    for folder in ("replay_buffers", "interreplay"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "np.random":
+                    assert node.attr in ("Generator", "default_rng", "SeedSequence"), (
+                        f"{path}: np.random.{node.attr}"
+                    )
