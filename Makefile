@@ -28,7 +28,7 @@ format: $(VENV)/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-$(VENV)/installed: env/requirements.txt env/requirements-test.txt pyproject.toml
+$(VENV)/installed: env/pinned.txt env/requirements.txt env/requirements-test.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		-r env/requirements.txt -r env/requirements-test.txt

@@ -40,7 +40,7 @@ class Settings:
     )
     buffer: str | None = flag(None, "replay recipe (default: vanilla)", choices=tuple(CATALOG))
     prioritized_replay: bool = flag(False, "prioritized sampling, on top of any recipe")
-    seed: int = flag(42, "seeds weights, environments, exploration and replay", least=0)
+    seed: int = flag(42, "seeds weights, environments, exploration and replay", least=0, most=4e9)
     total_timesteps: int | None = flag(None, "budget in env steps (default: per env)", least=1)
     # -- the old names of recipes
     custom_replay_buffer: bool | None = flag(
@@ -49,15 +49,40 @@ class Settings:
     knn_baseline: bool = flag(False, "the same as --buffer nmer", "-knn_baseline")
     naive_mixup_baseline: bool = flag(False, "the same as --buffer mixup", "-naive_mixup")
     noisy_replay_baseline: bool = flag(False, "the same as --buffer gaussian", "-noisy_replay")
+    s4rl_baseline: bool = flag(False, "the same as --buffer s4rl", "-s4rl")
+    ct_baseline: bool = flag(False, "the same as --buffer ct", "-ct")
+    only_noise: bool = flag(False, "gaussian with additive noise of size --noise_multiple")
+    uniform_replay: bool = flag(False, "real rows only, whatever the recipe named")
     # -- mixing
     kneighbors: int | None = flag(
         None, "nearest neighbours that a partner is drawn from (default: 10)", "-knn", least=1
+    )
+    furthest_neighbor: int | None = flag(
+        None, "highest rank of a neighbour that is drawn (default: -1, all k)", "-k_max", least=-1
     )
     smote_interpolation: bool = flag(False, "mix with lam ~ U(0, 1)", "-smote")
     mixup_interpolation: bool = flag(False, "mix with lam ~ Beta(a, a), the default", "-mixup")
     mixup_alpha: float | None = flag(None, "the a of Beta(a, a) (default: 0.75)", above=0)
     prob_interpolation: float | None = flag(
         None, "chance of a row being mixed at all (default: 1)", least=0, most=1
+    )
+    interp_decay_rate: float | None = flag(
+        None, "how much that chance falls per env step, down to 0 (default: 0)", least=0
+    )
+    interp_prio_update: bool = flag(
+        False, "share a mixture's TD error between the priorities of its two parents"
+    )
+    ct_fixed: bool = flag(False, "ct with Beta(a, a) of --mixup_alpha, nothing learned")
+    s4rl_view: str | None = flag(
+        None,
+        "how s4rl sees a state (default: mixup)",
+        choices=("gaussian", "uniform", "amplitude", "dropout", "switch", "adversarial", "mixup"),
+    )
+    s4rl_num_views: int | None = flag(
+        None, "views of each row, averaged by the learner (default: 1)", least=1
+    )
+    noise_multiple: float | None = flag(
+        None, "only_noise: noise in standard deviations of each dimension", least=0
     )
     noise_std: float | None = flag(
         None, "relative standard deviation of the gaussian recipe (default: 0.1)", least=0
@@ -80,25 +105,59 @@ class Settings:
         None, "env steps of random actions before the first update (default: per env)", least=0
     )
     train_batch_size: int | None = flag(
-        None, "rows in a minibatch (default: 256)", "-batch", least=1
+        None, "rows in a minibatch (default: 256)", "-batch", least=1, most=1_000_000
     )
-    buffer_size: int | None = flag(None, "rows the replay buffer keeps (default: 1e6)", least=1)
+    buffer_size: int | None = flag(
+        None, "rows the replay buffer keeps (default: per trainer)", least=1
+    )
     rollout_fragment_length: int = flag(1, "env steps collected before updates follow", least=1)
     timesteps_per_iteration: int = flag(1000, "env steps in an iteration", "-ts_it", least=1)
     horizon: int | None = flag(None, "time limit of an episode, in env steps", least=1)
     # -- the trainer
     gamma: float | None = flag(None, "discount (default: 0.99)", least=0, most=1)
     tau: float | None = flag(
-        None, "how far targets move per update (default: 0.005)", above=0, most=1
+        None, "how far targets move per update (default: per trainer)", above=0, most=1
     )
     hidden_sizes: tuple[int, ...] | None = flag(
-        None, "layers of every network (default: 256 256)", least=1
+        None, "layers of every network (default: per trainer)", least=1, most=16_384
     )
-    actor_lr: float | None = flag(None, "learning rate of the policy (default: 3e-4)", above=0)
-    critic_lr: float | None = flag(None, "learning rate of the critics (default: 3e-4)", above=0)
-    alpha_lr: float | None = flag(None, "learning rate of the temperature (default: 3e-4)", above=0)
-    initial_alpha: float | None = flag(None, "temperature at the start (default: 1)", above=0)
-    target_entropy: float | None = flag(None, "entropy to aim for (default: -|A|)")
+    actor_lr: float | None = flag(
+        None, "learning rate of the policy (default: per trainer)", above=0
+    )
+    critic_lr: float | None = flag(
+        None, "learning rate of the critics (default: per trainer)", above=0
+    )
+    alpha_lr: float | None = flag(
+        None, "SAC: learning rate of the temperature (default: 3e-4)", above=0, trainers=("SAC",)
+    )
+    initial_alpha: float | None = flag(
+        None, "SAC: temperature at the start (default: 1)", above=0, trainers=("SAC",)
+    )
+    target_entropy: float | None = flag(
+        None, "SAC: entropy to aim for (default: -|A|)", trainers=("SAC",)
+    )
+    policy_delay: int | None = flag(
+        None, "TD3: critic updates per policy update (default: 2)", least=1, trainers=("TD3",)
+    )
+    target_noise: float | None = flag(
+        None, "TD3: noise on the target policy's action (default: 0.2)", least=0, trainers=("TD3",)
+    )
+    target_noise_clip: float | None = flag(
+        None, "TD3: where that noise is clipped (default: 0.5)", least=0, trainers=("TD3",)
+    )
+    exploration_noise: float | None = flag(
+        None, "TD3: std of Gaussian exploration (default: 0.1)", least=0, trainers=("TD3",)
+    )
+    ou_theta: float | None = flag(
+        None,
+        "DDPG: pull of the exploration noise to 0 (default: 0.15)",
+        least=0,
+        trainers=("DDPG",),
+    )
+    ou_sigma: float | None = flag(
+        None, "DDPG: size of the exploration noise (default: 0.2)", least=0, trainers=("DDPG",)
+    )
+    n_step: int = flag(1, "rewards are summed over N steps before the bootstrap", least=1)
     huber_loss: bool = flag(False, "Huber in place of squared error for the critics")
     # -- evaluation
     evaluation_interval: int = flag(1, "iterations between evaluations", least=1)
@@ -113,7 +172,7 @@ class Settings:
     num_workers: int = flag(0, "env runner processes; 0 steps the environment in this one", least=0)
     num_envs_per_worker: int = flag(1, "environments that each env runner steps", least=1)
     num_cpus: int | None = flag(None, "cores to use (default: all that are allotted)", least=1)
-    local_mode: bool = flag(False, "one process, no workers: for debuggers")
+    local_mode: bool = flag(False, "one process and full tracebacks: for debuggers")
     framework: str = flag("torch", "deep learning framework", choices=("torch",))
     # -- files and screen
     local_dir: str = flag("~/ray_results", "folder of all results")
@@ -134,7 +193,7 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """What concerns this run, as JSON values; `--config` reads it back."""
         values = dataclasses.asdict(self)
-        legacy = set(_SELECTORS) | {"custom_replay_buffer"}
+        legacy = set(_SELECTORS) | {"custom_replay_buffer", "uniform_replay"}
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in values.items()
@@ -143,6 +202,9 @@ class Settings:
 
 
 _SELECTORS = {
+    "s4rl_baseline": "s4rl",
+    "ct_baseline": "ct",
+    "only_noise": "gaussian",
     "knn_baseline": "nmer",
     "naive_mixup_baseline": "mixup",
     "noisy_replay_baseline": "gaussian",
@@ -238,7 +300,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The command line of `custom_training.py`; only flags that were given appear in its result."""
     parser = _Parser(
         prog="custom_training.py",
-        description="Train SAC with a replay recipe on a continuous control environment.",
+        description="Train an agent with a replay recipe on a continuous control environment.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
         formatter_class=argparse.HelpFormatter,
@@ -298,7 +360,7 @@ def read_config(path: str) -> dict[str, Any]:
         content = json.loads(Path(path).expanduser().read_text())
     except OSError as error:
         raise UsageError(f"--config {path} can't be read: {error.strerror}") from error
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # not text, or not JSON
         raise UsageError(f"--config {path} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise UsageError(f"--config {path} must hold one JSON object of settings")
@@ -319,20 +381,38 @@ def _defaults(file: str, key: str) -> dict[str, Any]:
     return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
 
 
-def resolve(flags: dict[str, Any], file: dict[str, Any] | None = None) -> Settings:
-    """Complete what was given by what `configs/` knows, and refuse what contradicts itself."""
-    file = dict(file or {})
-    recipe_names = {*_SELECTORS, "custom_replay_buffer", "buffer"}
-    if recipe_names & {name for name, value in flags.items() if value is not False} or (
+def _without_overruled(file: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
+    """The file's settings less those that a flag replaces under another name."""
+    overruled: set[str] = set()
+    recipe_names = {*_SELECTORS, "custom_replay_buffer", "buffer", "uniform_replay"}
+    if any(flags.get(name) not in (None, False) for name in recipe_names) or (
         "custom_replay_buffer" in flags
     ):
-        # A recipe named on the command line replaces the file's, whichever way each is named.
-        file = {name: value for name, value in file.items() if name not in recipe_names}
+        overruled |= recipe_names
+        if file.get("buffer") == "per":
+            overruled.add("prioritized_replay")
+    if flags.get("smote_interpolation"):
+        overruled |= {"mixup_alpha", "mixup_interpolation"}
+    if flags.get("mixup_interpolation") or "mixup_alpha" in flags:
+        overruled.add("smote_interpolation")
+    return {name: value for name, value in file.items() if name not in overruled}
+
+
+def resolve(flags: dict[str, Any], file: dict[str, Any] | None = None) -> Settings:
+    """Complete what was given by what `configs/` knows, and refuse what contradicts itself."""
+    file = _without_overruled(dict(file or {}), flags)
     given = {**file, **flags}
     recipe, prioritized = choose_recipe(given)
-    _check_relevance(given, recipe, prioritized)
-    env_name = re.sub(r"-v\d+$", "", given.get("env", _FIELDS["env"].default))
     trainer = given.get("trainer", _FIELDS["trainer"].default)
+    unused = _unused(given, trainer, recipe, prioritized)
+    if given.get("uniform_replay"):
+        # Whatever the recipe: what belongs to it goes with it.
+        given = {name: value for name, value in given.items() if name not in unused}
+    else:
+        # What the file says of another recipe or trainer was said of that one, not of this run.
+        given = {name: v for name, v in given.items() if name in flags or name not in unused}
+        _check_relevance(given, unused)
+    env_name = re.sub(r"-v\d+$", "", given.get("env", _FIELDS["env"].default))
     values = {
         **_defaults("environments.json", env_name),
         **_defaults("trainers.json", trainer),
@@ -342,8 +422,12 @@ def resolve(flags: dict[str, Any], file: dict[str, Any] | None = None) -> Settin
         "buffer": recipe,
         "prioritized_replay": prioritized,
     }
-    for legacy in (*_SELECTORS, "custom_replay_buffer"):
+    for legacy in (*_SELECTORS, "custom_replay_buffer", "uniform_replay"):
         values.pop(legacy, None)
+    if values.get("noise_multiple") is not None:
+        values["noise_std"] = None
+    if recipe == "ct" and not values.get("ct_fixed"):
+        values["mixup_alpha"] = None
     if values.get("smote_interpolation"):
         values["mixup_alpha"] = None
     settings = Settings(**values)
@@ -378,31 +462,63 @@ def choose_recipe(given: dict[str, Any]) -> tuple[str, bool]:
         )
     recipe = recipe or ("nmer" if custom else "vanilla")
     prioritized = bool(given.get("prioritized_replay")) or recipe == "per"
+    if given.get("uniform_replay"):
+        recipe = "vanilla"
     return ("per" if recipe == "vanilla" and prioritized else recipe), prioritized
 
 
-def _check_relevance(given: dict[str, Any], recipe: str, prioritized: bool) -> None:
-    """A flag that nothing would read is an error, not a wish."""
+def _recipe_flags(given: dict[str, Any], recipe: str, prioritized: bool) -> dict[str, Any]:
+    """Of each flag that belongs to recipes: does this run's use it, and what would."""
     line = CATALOG[recipe]
     mixes = line.augmentation == "mixture"
-    concerns = {
-        "kneighbors": (line.partner == "nearest", "recipes with nearest neighbours (nmer)"),
-        "smote_interpolation": (mixes, "recipes that mix (mixup, nmer)"),
-        "mixup_interpolation": (mixes, "recipes that mix (mixup, nmer)"),
-        "mixup_alpha": (mixes, "recipes that mix (mixup, nmer)"),
-        "prob_interpolation": (mixes, "recipes that mix (mixup, nmer)"),
-        "noise_std": (line.augmentation == "gaussian_noise", "the gaussian recipe"),
-        "use_importance_sampling": (
-            prioritized and line.partner is not None,
-            "a recipe that mixes, together with --prioritized_replay",
-        ),
+    fixed_ct = recipe == "ct" and bool(given.get("ct_fixed"))
+    additive = bool(given.get("only_noise") or given.get("noise_multiple") is not None)
+    of_neighbours = "recipes with nearest neighbours (nmer)"
+    of_mixtures = "recipes that mix (mixup, nmer)"
+    in_pairs = "a recipe that mixes, together with --prioritized_replay"
+    paired = prioritized and line.partner is not None
+    noisy = line.augmentation == "gaussian_noise"
+    return {
+        "kneighbors": (line.partner == "nearest", of_neighbours),
+        "furthest_neighbor": (line.partner == "nearest", of_neighbours),
+        "smote_interpolation": (mixes, of_mixtures),
+        "mixup_interpolation": (mixes, of_mixtures),
+        "mixup_alpha": (mixes or fixed_ct, f"{of_mixtures}, or ct with --ct_fixed"),
+        "prob_interpolation": (mixes, of_mixtures),
+        "interp_decay_rate": (mixes, of_mixtures),
+        "interp_prio_update": (paired, in_pairs),
+        "use_importance_sampling": (paired, in_pairs),
+        "ct_fixed": (recipe == "ct", "the ct recipe"),
+        "s4rl_view": (recipe == "s4rl", "the s4rl recipe"),
+        "s4rl_num_views": (recipe == "s4rl", "the s4rl recipe"),
+        "noise_std": (noisy and not additive, "the gaussian recipe without --only_noise"),
+        "noise_multiple": (noisy, "the gaussian recipe (--only_noise)"),
         "prioritized_replay_alpha": (prioritized, "--prioritized_replay"),
         "prioritized_replay_beta": (prioritized, "--prioritized_replay"),
         "final_prioritized_replay_beta": (prioritized, "--prioritized_replay"),
     }
-    for name, (used, by) in concerns.items():
-        if given.get(name) not in (None, False) and not used:
-            raise UsageError(f"--{name} needs {by}, but this run's recipe is {recipe}; drop it")
+
+
+def _unused(given: dict[str, Any], trainer: str, recipe: str, prioritized: bool) -> dict[str, str]:
+    """Settings that nothing in this run would read, each with why."""
+    unused = {}
+    for name, spec in _FIELDS.items():
+        only = spec.metadata.get("trainers", (trainer,))
+        if trainer not in only:
+            unused[name] = f"--{name} concerns {only[0]}, but the trainer is {trainer}; drop it"
+    for name, (used, by) in _recipe_flags(given, recipe, prioritized).items():
+        if not used:
+            unused[name] = f"--{name} needs {by}, but this run's recipe is {recipe}; drop it"
+    return unused
+
+
+def _check_relevance(given: dict[str, Any], unused: dict[str, str]) -> None:
+    """A flag that nothing would read is an error, not a wish."""
+    for name, why in unused.items():
+        if given.get(name) not in (None, False):
+            raise UsageError(why)
+    if given.get("only_noise") and given.get("noise_multiple") is None:
+        raise UsageError("--only_noise needs --noise_multiple, the size of the noise")
     if given.get("smote_interpolation") and given.get("mixup_interpolation"):
         raise UsageError("--smote_interpolation and --mixup_interpolation exclude each other")
     if given.get("smote_interpolation") and given.get("mixup_alpha") is not None:

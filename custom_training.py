@@ -11,6 +11,7 @@ from interreplay.errors import UsageError
 
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 done, 2 for what the user can mend (one sentence on stderr), 130 for Ctrl-C."""
+    debugging = "--local_mode" in argv
     try:
         settings, only_print = argument_parser.parse(argv)
         if only_print:
@@ -21,6 +22,8 @@ def main(argv: Sequence[str]) -> int:
 
         train(settings)
     except UsageError as error:
+        if debugging:
+            raise
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -74,8 +74,8 @@ def check_ray(stack: ExitStack) -> Callable[[], str]:
     return check
 
 
-def check_recipe(recipe: str) -> Callable[[], str]:
-    """A short run of one recipe, prioritized sampling under those that mix."""
+def check_run(trainer: str, recipe: str, prioritized: bool) -> Callable[[], str]:
+    """A short run of one trainer with one recipe."""
 
     def check() -> str:
         from argument_parser import parse
@@ -84,11 +84,11 @@ def check_recipe(recipe: str) -> Callable[[], str]:
         folder = tempfile.mkdtemp(prefix="smoketest-")
         try:
             command = (
-                f"--env InvertedPendulum-v5 --buffer {recipe} --total_timesteps 300 "
-                f"--learning_starts 100 --timesteps_per_iteration 150 --buffer_size 1000 "
-                f"--hidden_sizes 32 32 --local_dir {folder}"
+                f"--trainer {trainer} --env InvertedPendulum-v5 --buffer {recipe} "
+                f"--total_timesteps 300 --learning_starts 100 --timesteps_per_iteration 150 "
+                f"--buffer_size 1000 --hidden_sizes 32 32 --local_dir {folder}"
             )
-            if recipe in ("mixup", "nmer"):
+            if prioritized:
                 command += " --prioritized_replay"
             settings, _ = parse(command.split())
             reports = train(settings, quiet=True).reports()
@@ -136,6 +136,7 @@ def run_checks(stack: ExitStack) -> int:
     from replay_buffers.catalog import CATALOG
 
     install = "run `pip install -r env/requirements.txt` in the project's root"
+    report = "run it with --verbose and report what it says"
     checks: list[tuple[str, Callable[[], str], str]] = [
         ("packages", check_versions, install),
         ("environment", check_environment, "run `pip install 'gymnasium[mujoco]==1.2.2' mujoco`"),
@@ -145,9 +146,11 @@ def run_checks(stack: ExitStack) -> int:
             "make /tmp writable, and see `python3 -c 'import ray; ray.init()'`",
         ),
         *(
-            (f"recipe {name}", check_recipe(name), "run it with --verbose and report what it says")
-            for name in CATALOG
+            (f"recipe {name}", check_run("SAC", name, bool(line.partner)), report)
+            for name, line in CATALOG.items()
         ),
+        ("trainer TD3", check_run("TD3", "nmer", False), report),
+        ("trainer DDPG", check_run("DDPG", "vanilla", True), report),
         ("rendering", check_rendering, "set MUJOCO_GL to egl or osmesa"),
     ]
     started, failed = time.perf_counter(), 0

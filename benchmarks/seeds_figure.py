@@ -32,12 +32,12 @@ def draw(runs: list[RunFolder], path: Path) -> None:
     axes.set_title(f"{trainer} on {env}", fontsize=10)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
     figure.savefig(path)
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: python -m benchmarks.seeds_figure RECIPE_FOLDER PICTURE.png")
-    folders = sorted(Path(sys.argv[1]).glob("seed*"))
+    folders = sorted(p for p in Path(sys.argv[1]).glob("seed*") if p.name[4:].isdigit())
     draw([RunFolder(f) for f in folders if (f / "result.json").exists()], Path(sys.argv[2]))

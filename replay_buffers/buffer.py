@@ -1,16 +1,31 @@
 """The replay buffer: a storage, a sampler, a partner and an augmentation, wired by a recipe."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from replay_buffers.augmentations import Augmentation, GaussianNoise, Identity, Mixture, Sample
+from replay_buffers import memory
+from replay_buffers.augmentations import (
+    AdaptiveMixture,
+    Augmentation,
+    Context,
+    GaussianNoise,
+    Identity,
+    Mixture,
+    Sample,
+    StateViews,
+)
 from replay_buffers.catalog import CATALOG, Recipe
 from replay_buffers.errors import ReplayError
 from replay_buffers.neighbors import NeighborTable, table_bytes
 from replay_buffers.partners import FollowingPartner, NearestPartner, Partner, RandomPartner
-from replay_buffers.samplers import PrioritizedSampler, Sampler, UniformSampler
+from replay_buffers.samplers import (
+    PrioritizedSampler,
+    Sampler,
+    UniformSampler,
+    priority_bytes,
+)
 from replay_buffers.storage import Doubles, Floats, Ints, Schema, Storage, storage_bytes
 
 
@@ -22,7 +37,14 @@ class ReplaySettings:
         kneighbors: how many nearest neighbours a partner is drawn from.
         mixing_law, mixup_alpha: lam ~ Beta(alpha, alpha) or U(0, 1).
         prob_interpolation: the chance of a row being mixed at all.
+        interp_decay_rate: by how much that chance falls with every row added.
+        furthest_neighbor: the highest rank of a neighbour that is drawn, -1 for all.
         noise_std: relative standard deviation of the Gaussian noise.
+        noise_multiple: additive noise instead, in units of each dimension's standard deviation.
+        s4rl_view, s4rl_num_views: see `StateViews`.
+        ct_fixed: Continuous Transition with lam ~ Beta(mixup_alpha, mixup_alpha), nothing learned.
+        interp_prio_update: a mixture's TD error is shared between its parents' priorities.
+        n_step, gamma: rewards are summed over n steps, discounted by gamma.
         use_importance_sampling: prioritized weights inside the recipes that mix.
         per_alpha, per_beta, per_final_beta, per_anneal_rows: see `PrioritizedSampler`.
     """
@@ -31,7 +53,16 @@ class ReplaySettings:
     mixing_law: str = "beta"
     mixup_alpha: float = 0.75
     prob_interpolation: float = 1.0
+    interp_decay_rate: float = 0.0
+    furthest_neighbor: int = -1
     noise_std: float = 0.1
+    noise_multiple: float | None = None
+    s4rl_view: str = "mixup"
+    s4rl_num_views: int = 1
+    ct_fixed: bool = False
+    interp_prio_update: bool = False
+    n_step: int = 1
+    gamma: float = 0.99
     use_importance_sampling: bool = False
     per_alpha: float = 0.6
     per_beta: float = 0.4
@@ -61,31 +92,72 @@ def _partner(name: str | None, storage: Storage, settings: ReplaySettings) -> Pa
     if name == "following":
         return FollowingPartner(storage)
     if name == "nearest":
-        return NearestPartner(NeighborTable(storage, settings.kneighbors))
+        table = NeighborTable(storage, settings.kneighbors)
+        return NearestPartner(table, settings.furthest_neighbor)
     raise ReplayError(f"unknown partner {name!r}")
 
 
-def _augmentation(name: str, settings: ReplaySettings) -> Augmentation:
+def _augmentation(
+    name: str, storage: Storage, settings: ReplaySettings, rng: np.random.Generator
+) -> Augmentation:
     if name == "identity":
         return Identity()
     if name == "gaussian_noise":
+        if settings.noise_multiple is not None:
+            return GaussianNoise(settings.noise_multiple, storage)
         return GaussianNoise(settings.noise_std)
+    if name == "state_views":
+        return StateViews(settings.s4rl_view, settings.s4rl_num_views)
     if name == "mixture":
         return Mixture(
             law=settings.mixing_law,  # type: ignore[arg-type]  # checked by Mixture
             alpha=settings.mixup_alpha,
             probability=settings.prob_interpolation,
+            decay=settings.interp_decay_rate,
         )
+    if name == "adaptive_mixture":
+        fixed = settings.mixup_alpha if settings.ct_fixed else None
+        return AdaptiveMixture(storage.schema, int(rng.integers(2**31)), fixed=fixed)
     raise ReplayError(f"unknown augmentation {name!r}")
 
 
 def required_bytes(
-    name: str, obs_dim: int, action_dim: int, capacity: int, kneighbors: int = 10
+    recipe: Recipe, obs_dim: int, action_dim: int, capacity: int, kneighbors: int = 10
 ) -> int:
-    """Bytes of a full buffer of the recipe `name`: rows and, for nearest partners, the table."""
-    rows = storage_bytes(Schema(obs_dim, action_dim), capacity)
-    nearest = CATALOG[name].partner == "nearest"
-    return rows + (table_bytes(capacity, kneighbors) if nearest else 0)
+    """Bytes of a full buffer: rows, priorities, and the table of nearest partners."""
+    total = storage_bytes(Schema(obs_dim, action_dim), capacity)
+    if recipe.sampler == "prioritized":
+        total += priority_bytes(capacity)
+    if recipe.partner == "nearest":
+        total += table_bytes(capacity, kneighbors)
+    return total
+
+
+def recipe_of(name: str, prioritized: bool = False) -> Recipe:
+    """The catalog's recipe `name`, with prioritized sampling under it if asked.
+
+    Raises:
+        ReplayError: a name that the catalog does not have.
+    """
+    if name not in CATALOG:
+        raise ReplayError(f"unknown recipe {name!r}; choose one of {', '.join(CATALOG)}")
+    recipe = CATALOG[name]
+    return replace(recipe, sampler="prioritized") if prioritized else recipe
+
+
+@dataclass
+class Receipt:
+    """Which rows a batch was made of.
+
+    Attributes:
+        numbers: `[n]` int64, write numbers of the sampled rows.
+        partners, lam: `[n]`, of their partners and the sampled rows' shares, where priorities are
+            shared between parents.
+    """
+
+    numbers: Ints
+    partners: Ints | None = None
+    lam: Floats | None = None
 
 
 class ReplayBuffer:
@@ -114,12 +186,23 @@ class ReplayBuffer:
         settings = settings or ReplaySettings()
         self.recipe = recipe
         self.schema = schema
+        memory.require(
+            required_bytes(
+                recipe, schema.obs_dim, schema.action_dim, capacity, settings.kneighbors
+            ),
+            f"a replay buffer of {capacity:,} rows",
+            "lower --buffer_size",
+        )
         self.storage = Storage(schema, capacity)
         self.sampler = _sampler(recipe.sampler, self.storage, settings)
         self.partner = _partner(recipe.partner, self.storage, settings)
-        self.augmentation = _augmentation(recipe.augmentation, settings)
         self._rng = np.random.default_rng(seed)
+        self.augmentation = _augmentation(recipe.augmentation, self.storage, settings, self._rng)
+        self._share_priorities = settings.interp_prio_update
         self._k = settings.kneighbors
+        self._n_step, self._gamma = settings.n_step, settings.gamma
+        if self._n_step < 1:
+            raise ReplayError(f"--n_step is {self._n_step}; it must be 1 or more")
         self._weighted = recipe.sampler == "prioritized" and (
             recipe.partner is None or settings.use_importance_sampling
         )
@@ -148,13 +231,7 @@ class ReplayBuffer:
         Raises:
             ReplayError: a name that the catalog does not have, or a setting out of range.
         """
-        if name not in CATALOG:
-            raise ReplayError(f"unknown recipe {name!r}; choose one of {', '.join(CATALOG)}")
-        recipe = CATALOG[name]
-        if prioritized:
-            recipe = Recipe(
-                recipe.name, "prioritized", recipe.partner, recipe.augmentation, recipe.source
-            )
+        recipe = recipe_of(name, prioritized)
         return cls(recipe, Schema(obs_dim, action_dim), capacity, seed, ReplaySettings(**settings))
 
     def __len__(self) -> int:
@@ -164,12 +241,26 @@ class ReplayBuffer:
     def nbytes(self) -> int:
         """Bytes of the buffer when full."""
         obs, action = self.schema.obs_dim, self.schema.action_dim
-        return required_bytes(self.recipe.name, obs, action, self.storage.capacity, self._k)
+        return required_bytes(self.recipe, obs, action, self.storage.capacity, self._k)
 
     @property
     def prioritized(self) -> bool:
         """Whether a batch depends on the TD errors of the one before."""
         return self.recipe.sampler == "prioritized"
+
+    @property
+    def views(self) -> int:
+        """Rows in a batch for each row sampled: S4RL's views, 1 for every other recipe."""
+        return self.augmentation.views
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether a batch depends on what the learner did with the one before."""
+        return self.prioritized or self.augmentation.sequential
+
+    def attach(self, context: Context) -> None:
+        """Lend the augmentation what it needs of the learner."""
+        self.augmentation.attach(context)
 
     def add(self, rows: Floats, episode: Ints, step: Ints) -> None:
         """Store transitions; see `Storage.add` for shapes and errors."""
@@ -180,8 +271,9 @@ class ReplayBuffer:
 
         Returns:
             `obs`, `actions`, `rewards`, `new_obs`, `terminateds`, `truncateds`, `weights` as
-            float32 arrays with `count` rows (the first six are views of one packed matrix), and
-            `numbers`, the int64 write numbers that `update` wants back.
+            float32 arrays with `views * count` rows, contiguous by view (the first six are slices
+            of one packed matrix). With n-step returns also `n_step`, float32: how many steps each
+            reward sums over. And `receipt`: give it back to `update` with the TD errors.
 
         Raises:
             ReplayError: the buffer is empty.
@@ -189,32 +281,46 @@ class ReplayBuffer:
         if len(self.storage) == 0:
             raise ReplayError("the replay buffer is empty; add transitions before sampling")
         positions = self.sampler.sample(count, self._rng)
+        rows, steps = self._rows(positions)
         sample = Sample(
-            schema=self.schema,
-            rows=self.storage.rows.take(positions, axis=0),
-            weights=self._weights(positions),
+            self.schema, rows, self._weights(positions), added=self.storage.written, steps=steps
         )
+        receipt = Receipt(self.storage.numbers(positions))
         if self.partner is not None:
             partners = self.partner(positions, self._rng)
             sample.partnered = partners >= 0
-            sample.partners = self.storage.rows.take(np.maximum(partners, 0), axis=0)
+            sample.partners, sample.partner_steps = self._rows(np.maximum(partners, 0))
             if self._weighted:
                 sample.partner_weights = self._weights(np.maximum(partners, 0))
+            if self._share_priorities:
+                receipt.partners = self.storage.numbers(np.maximum(partners, 0))
         self.augmentation(sample, self._rng)
+        receipt.lam = sample.lam
         self._sampled += count
         batch: dict[str, Any] = dict(self.schema.unpack(sample.rows))
         batch["weights"] = sample.weights
-        batch["numbers"] = self.storage.numbers(positions)
+        batch["receipt"] = receipt
+        if sample.steps is not None:
+            batch["n_step"] = sample.steps.astype(np.float32)
         return batch
+
+    def _rows(self, positions: Ints) -> tuple[Floats, Ints | None]:
+        if self._n_step == 1:
+            return self.storage.rows.take(positions, axis=0), None
+        return self.storage.n_step_rows(positions, self._n_step, self._gamma)
 
     def _weights(self, positions: Ints) -> Floats:
         if self._weighted:
             return self.sampler.weights(positions)
         return np.ones(len(positions), np.float32)
 
-    def update(self, numbers: Ints, td_errors: Doubles | Floats) -> None:
+    def update(self, receipt: "Receipt", td_errors: Doubles | Floats) -> None:
         """Hand back the |TD error| of sampled rows; rows overwritten since are skipped."""
-        self.sampler.update(numbers, np.asarray(td_errors, np.float64))
+        errors = np.asarray(td_errors, np.float64)
+        if receipt.partners is not None and receipt.lam is not None:
+            self.sampler.update_parents(receipt.numbers, receipt.partners, receipt.lam, errors)
+        else:
+            self.sampler.update(receipt.numbers, errors)
 
     def stats(self) -> dict[str, float]:
         """Size, bytes, rows added and sampled, and each part's own figures."""

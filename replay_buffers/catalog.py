@@ -24,7 +24,9 @@ CATALOG: dict[str, Recipe] = {
         Recipe("vanilla", "uniform", None, "identity", "Lin 1992"),
         Recipe("per", "prioritized", None, "identity", "Schaul et al. 2016"),
         Recipe("gaussian", "uniform", None, "gaussian_noise", "baseline of the NMER paper"),
+        Recipe("s4rl", "uniform", None, "state_views", "Sinha et al. 2021"),
         Recipe("mixup", "uniform", "random", "mixture", "Zhang et al. 2018, naive"),
+        Recipe("ct", "uniform", "following", "adaptive_mixture", "Lin et al. 2021"),
         Recipe("nmer", "uniform", "nearest", "mixture", "Sander et al. 2022"),
     )
 }

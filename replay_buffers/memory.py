@@ -41,8 +41,19 @@ def _cgroup_free(root: Path, membership: Path) -> list[int]:
         ):
             limit = _read_int(folder / limit_name)
             if limit is not None and limit < _UNLIMITED:
-                free.append(limit - (_read_int(folder / used_name) or 0))
+                used = (_read_int(folder / used_name) or 0) - _reclaimable(folder)
+                free.append(limit - used)
     return free
+
+
+def _reclaimable(folder: Path) -> int:
+    """File cache that counts as used but gives way: `inactive_file` of memory.stat."""
+    try:
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    found = [line.split()[1] for line in lines if line.startswith("inactive_file ")]
+    return int(found[0]) if found else 0
 
 
 def _slurm_limit() -> int | None:

@@ -50,11 +50,10 @@ class Metric:
     @classmethod
     def of(cls, storage: Storage) -> "Metric":
         """The metric of the rows stored now."""
-        rows = storage.rows[: len(storage), storage.schema.features].astype(np.float64)
-        std = rows.std(axis=0)
-        varies = std > 1e-6 * np.maximum(1.0, np.abs(rows).max(axis=0))
+        mean, std, largest = storage.moments(storage.schema.features)
+        varies = std > 1e-6 * np.maximum(1.0, largest)
         factor = np.divide(1.0, std, out=np.zeros_like(std), where=varies)
-        return cls(factor, rows.mean(axis=0))
+        return cls(factor, mean)
 
     def drift(self, other: "Metric") -> float:
         """The largest |log ratio| of two factors; inf when a dimension came in or dropped out."""
@@ -193,8 +192,8 @@ class NeighborTable:
             f"the neighbour table of {capacity:,} rows",
             "lower --buffer_size or --kneighbors",
         )
-        self._ids = np.zeros((capacity, self._width), np.int32)  # positions, nearest first
-        self._squares = np.zeros((capacity, self._width), np.float64)  # inf behind the list's end
+        self._ids = np.full((capacity, self._width), 0, np.int32)  # positions, nearest first
+        self._squares = np.full((capacity, self._width), np.inf)  # inf behind the list's end
         self._radius = np.zeros(capacity, np.float64)  # squared
         self._seen = np.zeros(capacity, np.int64)
         self._owner = np.full(capacity, -1, np.int64)  # write number of the row a list belongs to

@@ -4,6 +4,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from replay_buffers.errors import ReplayError
 from replay_buffers.neighbors import Neighbors
 from replay_buffers.storage import Doubles, Ints, Storage
 
@@ -62,13 +63,19 @@ class FollowingPartner(Stateless):
 class NearestPartner:
     """One of the row's k nearest neighbours, all equally likely (NMER, Sander et al. 2022)."""
 
-    def __init__(self, neighbors: Neighbors) -> None:
+    def __init__(self, neighbors: Neighbors, furthest: int = -1) -> None:
+        """`furthest`: the highest rank (1 is the nearest) that is drawn; -1 for all k."""
+        if furthest == 0 or furthest < -1:
+            raise ReplayError(
+                f"--furthest_neighbor is {furthest}; set it to 1 or more, or to -1 for all"
+            )
         self._neighbors = neighbors
+        self._furthest = neighbors.k if furthest == -1 else furthest
         self._distance_sum, self._distance_count = 0.0, 0
 
     def __call__(self, positions: Ints, rng: np.random.Generator) -> Ints:
         ids, distances = self._neighbors.query(positions)
-        available = (ids >= 0).sum(axis=1)
+        available = np.minimum((ids >= 0).sum(axis=1), self._furthest)
         picks = (rng.random(len(positions)) * available).astype(np.int64)
         rows = np.arange(len(positions))
         chosen: Doubles = distances[rows, picks]

@@ -6,7 +6,7 @@ import numpy as np
 
 from replay_buffers.errors import ReplayError
 from replay_buffers.storage import Doubles, Floats, Ints, Storage
-from replay_buffers.trees import WideTree
+from replay_buffers.trees import WideTree, tree_bytes
 
 
 class Sampler(Protocol):
@@ -23,6 +23,11 @@ class Sampler(Protocol):
 
     def update(self, numbers: Ints, td_errors: Doubles) -> None:
         """Told the |TD error| of the rows with write numbers `numbers`."""
+
+    def update_parents(
+        self, numbers: Ints, partners: Ints, lam: Floats, td_errors: Doubles
+    ) -> None:
+        """Told the |TD error| of mixtures, to be shared between their parents."""
 
     def stats(self) -> dict[str, float]:
         """Figures for the run's metrics."""
@@ -52,6 +57,11 @@ class UniformSampler:
     def update(self, numbers: Ints, td_errors: Doubles) -> None:
         pass
 
+    def update_parents(
+        self, numbers: Ints, partners: Ints, lam: Floats, td_errors: Doubles
+    ) -> None:
+        pass
+
     def stats(self) -> dict[str, float]:
         return {}
 
@@ -60,6 +70,11 @@ class UniformSampler:
 
     def set_state(self, state: dict[str, Any]) -> None:
         pass
+
+
+def priority_bytes(capacity: int) -> int:
+    """Bytes of a `PrioritizedSampler`: the priorities and a tree each of sums and minima."""
+    return 8 * capacity + 2 * tree_bytes(capacity)
 
 
 class PrioritizedSampler:
@@ -95,6 +110,7 @@ class PrioritizedSampler:
         self._alpha, self._epsilon = alpha, epsilon
         self._beta, self._final_beta, self._anneal_rows = beta, final_beta, anneal_rows
         self._largest = 1.0
+        self._priorities: Doubles = np.zeros(storage.capacity)
         self._sums = WideTree(storage.capacity, np.add, 0.0)
         self._minima = WideTree(storage.capacity, np.minimum, np.inf)
 
@@ -108,6 +124,7 @@ class PrioritizedSampler:
 
     def _set(self, positions: Ints, priorities: Doubles) -> None:
         powers = priorities**self._alpha
+        self._priorities[positions] = priorities
         self._sums.set(positions, powers)
         self._minima.set(positions, powers)
 
@@ -128,7 +145,30 @@ class PrioritizedSampler:
 
     def update(self, numbers: Ints, td_errors: Doubles) -> None:
         alive = self._storage.alive(numbers)
-        priorities = np.abs(td_errors[alive].astype(np.float64)) + self._epsilon
+        self._assign(numbers[alive], np.abs(td_errors[alive].astype(np.float64)) + self._epsilon)
+
+    def update_parents(
+        self, numbers: Ints, partners: Ints, lam: Floats, td_errors: Doubles
+    ) -> None:
+        """p_i <- lam |td| + (1 - lam) p_i and p_j <- (1 - lam) |td| + lam p_j.
+
+        i is the sampled row (`numbers`), j its partner; where lam is 1 nothing goes to j. All old
+        priorities are read before any is written.
+        """
+        share = lam.astype(np.float64)
+        td = np.abs(td_errors.astype(np.float64)) + self._epsilon
+        kept_i = self._storage.alive(numbers)
+        kept_j = self._storage.alive(partners) & (lam < 1)
+        old_i, old_j = self._priority(numbers[kept_i]), self._priority(partners[kept_j])
+        a, b = share[kept_i], share[kept_j]
+        self._assign(partners[kept_j], (1 - b) * td[kept_j] + b * old_j)
+        self._assign(numbers[kept_i], a * td[kept_i] + (1 - a) * old_i)
+
+    def _priority(self, numbers: Ints) -> Doubles:
+        priorities: Doubles = self._priorities[numbers % self._storage.capacity]
+        return priorities
+
+    def _assign(self, numbers: Ints, priorities: Doubles) -> None:
         if not np.isfinite(priorities).all():
             raise ReplayError(
                 "a TD error is not finite, so its row has no priority; training has diverged: "
@@ -136,7 +176,7 @@ class PrioritizedSampler:
             )
         if len(priorities):
             self._largest = max(self._largest, float(priorities.max()))
-            self._set(numbers[alive] % self._storage.capacity, priorities)
+            self._set(numbers % self._storage.capacity, priorities)
 
     def stats(self) -> dict[str, float]:
         size = max(1, len(self._storage))
@@ -152,11 +192,11 @@ class PrioritizedSampler:
 
     def get_state(self) -> dict[str, Any]:
         size = len(self._storage)
-        return {"powers": self._sums.leaves[:size].copy(), "largest": self._largest}
+        return {"priorities": self._priorities[:size].copy(), "largest": self._largest}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        powers = np.asarray(state["powers"], np.float64)
-        positions = np.arange(len(powers))
-        self._sums.set(positions, powers)
-        self._minima.set(positions, powers)
+        self._sums.clear()
+        self._minima.clear()
+        priorities = np.asarray(state["priorities"], np.float64)
+        self._set(np.arange(len(priorities)), priorities)
         self._largest = float(state["largest"])

@@ -13,6 +13,7 @@ from replay_buffers.errors import ReplayError
 OBS, ACTIONS, REWARDS, NEXT_OBS = "obs", "actions", "rewards", "new_obs"
 TERMINATEDS, TRUNCATEDS = "terminateds", "truncateds"
 
+_BLOCK = 65_536
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -130,7 +131,8 @@ class Storage:
         self.schema = schema
         self.capacity = capacity
         memory.require(self.nbytes, f"a replay buffer of {capacity:,} rows", "lower --buffer_size")
-        self.rows: Floats = np.zeros((capacity, schema.width), np.float32)
+        # np.full writes every page now: a limit that was misjudged shows here, not hours later.
+        self.rows: Floats = np.full((capacity, schema.width), 0.0, np.float32)
         self.episode: Ints = np.full(capacity, -1, np.int64)
         self.step: Ints = np.full(capacity, -1, np.int64)
         self.next: Ints = np.full(capacity, -1, np.int64)
@@ -236,10 +238,38 @@ class Storage:
         numbers = self.next[positions]
         return np.where(self.alive(numbers), numbers % self.capacity, -1)
 
-    def terminated(self, positions: Ints) -> Bools:
-        """Which rows ended their episode for good (a time limit does not)."""
-        flags: Bools = self.rows[positions, -2] > 0
-        return flags
+    def n_step_rows(self, positions: Ints, n: int, gamma: float) -> tuple[Floats, Ints]:
+        """Rows `[m, width]` that look n steps ahead, and how many steps each really does `[m]`.
+
+        The reward is sum_k gamma^k r_{t+k}; new_obs and flags are those of the last step. A row
+        looks less far where its episode ends or where the next step is not stored (yet): its
+        bootstrap is then discounted by gamma to the number of steps returned here.
+        """
+        rows = self.rows.take(positions, axis=0)
+        steps = np.ones(len(positions), np.int64)
+        current, going = positions, np.arange(len(positions))
+        reward, last = self.schema.column(REWARDS), slice(self.schema.column(NEXT_OBS).start, None)
+        for k in range(1, n):
+            following = self.successors(current)
+            going, current = going[following >= 0], following[following >= 0]
+            if len(going) == 0:
+                break
+            rows[going, reward] += np.float32(gamma**k) * self.rows[current, reward]
+            rows[going, last] = self.rows[current, last]
+            steps[going] += 1
+        return rows, steps
+
+    def moments(self, columns: slice) -> tuple[Doubles, Doubles, Doubles]:
+        """Mean, standard deviation and largest magnitude of columns over the stored rows, float64.
+
+        In blocks, twice over the rows: never a copy of them all.
+        """
+        size = len(self)
+        blocks = [self.rows[s : min(s + _BLOCK, size), columns] for s in range(0, size, _BLOCK)]
+        mean = sum(block.sum(axis=0, dtype=np.float64) for block in blocks) / size
+        squares = sum(((block - mean) ** 2).sum(axis=0) for block in blocks)
+        largest = np.max([np.abs(block).max(axis=0) for block in blocks], axis=0)
+        return mean, np.sqrt(squares / size), largest.astype(np.float64)
 
     def get_state(self) -> dict[str, Any]:
         """Everything needed to continue, copied; only rows that were written."""

@@ -10,6 +10,21 @@ from replay_buffers.storage import Doubles, Ints
 _FAN_OUT = 64
 
 
+def _level_sizes(leaves: int) -> list[int]:
+    """Nodes of each level, leaves first, each padded to whole blocks."""
+    sizes: list[int] = []
+    length = leaves
+    while not sizes or length > 1:
+        sizes.append(-(-length // _FAN_OUT) * _FAN_OUT)
+        length = sizes[-1] // _FAN_OUT
+    return sizes
+
+
+def tree_bytes(leaves: int) -> int:
+    """Bytes of a `WideTree`."""
+    return 8 * sum(_level_sizes(leaves))
+
+
 class WideTree:
     """Keeps `reduce` over blocks of 64 leaves, over blocks of 64 blocks, and so on up to a root.
 
@@ -25,15 +40,14 @@ class WideTree:
 
     def __init__(self, size: int, reduce: Any, empty: float) -> None:
         self._reduce: Callable[..., Doubles] = reduce.reduce
-        self._levels: list[Doubles] = []
-        length = size
-        while True:
-            padded = -(-length // _FAN_OUT) * _FAN_OUT
-            self._levels.append(np.full(padded, empty, np.float64))
-            length = padded // _FAN_OUT
-            if length == 1:
-                break
-        self._root = empty
+        self._levels: list[Doubles] = [np.full(n, empty, np.float64) for n in _level_sizes(size)]
+        self._root = self._empty = empty
+
+    def clear(self) -> None:
+        """Make every leaf empty again."""
+        for level in self._levels:
+            level[:] = self._empty
+        self._root = self._empty
 
     @property
     def leaves(self) -> Doubles:

@@ -64,15 +64,41 @@ class BrokenOnceEnv(ChainEnv):
         return super().step(action)
 
 
+class EndlessEnv(ChainEnv):
+    """Never ends by itself, and is registered without a time limit."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, _, truncated, info = super().step(action)
+        self.actions.clear()
+        return obs, reward, False, truncated, info
+
+
+class PickyEnv(ChainEnv):
+    """Insists on actions that its action space contains."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), (action, action.dtype)
+        return super().step(action)
+
+
 def _with(**spaces: Any) -> Any:
     return lambda: ChainEnv(**spaces)
 
 
 gym.register("Chain-v0", ChainEnv, max_episode_steps=7)
+gym.register("Picky-v0", PickyEnv, max_episode_steps=7)
 gym.register("Nan-v0", NanEnv, max_episode_steps=7)
 gym.register("BrokenOnce-v0", BrokenOnceEnv, max_episode_steps=7)
 gym.register("DiscreteActions-v0", _with(action_space=gym.spaces.Discrete(3)))
 gym.register("Unbounded-v0", _with(action_space=gym.spaces.Box(-np.inf, np.inf, (1,))))
 gym.register("MatrixActions-v0", _with(action_space=gym.spaces.Box(-1, 1, (2, 2))))
+gym.register("IntegerActions-v0", _with(action_space=gym.spaces.Box(0, 3, (1,), np.int32)))
+gym.register(
+    "WrongShape-v0",
+    _with(observation_space=gym.spaces.Box(-1, 1, (3,), np.float64)),
+    disable_env_checker=True,
+    order_enforce=False,
+)
+gym.register("Endless-v0", EndlessEnv)
 gym.register("Image-v0", _with(observation_space=gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)))
 gym.register("DictObs-v0", _with(observation_space=gym.spaces.Dict({"a": _BOX})))

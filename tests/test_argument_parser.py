@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from argument_parser import CONFIGS, Settings, build_parser, parse
+from interreplay.algorithms import config_class
 from interreplay.environments.ids import MUJOCO
 from interreplay.errors import UsageError
 from interreplay.launch.run import algorithm_config, replay_settings
@@ -34,6 +35,11 @@ def read(line):
         ("--buffer nmer --knn_baseline", "nmer", False, "nmer"),
         ("--buffer nmer --prioritized_replay", "nmer", True, "nmer-per"),
         ("--buffer gaussian --prioritized_replay", "gaussian", True, "gaussian-per"),
+        ("--custom_replay_buffer True -s4rl", "s4rl", False, "s4rl"),
+        ("--custom_replay_buffer True -ct", "ct", False, "ct"),
+        ("--only_noise --noise_multiple 0.1", "gaussian", False, "gaussian"),
+        ("--buffer nmer --kneighbors 5 --uniform_replay", "vanilla", False, "vanilla"),
+        ("--buffer nmer --prioritized_replay --uniform_replay", "per", True, "per"),
     ],
 )
 def test_recipes_by_their_new_and_old_names(flags, buffer, prioritized, label):
@@ -80,12 +86,28 @@ def test_recipes_by_their_new_and_old_names(flags, buffer, prioritized, label):
         ("--buffer nmer -is", "--use_importance_sampling needs"),
         ("--prioritized_replay_beta 0.5", "needs --prioritized_replay"),
         ("--buffer nmer -smote -mixup", "exclude each other"),
+        ("-s4rl -ct", "--s4rl_baseline and --ct_baseline name two different recipes"),
+        ("--only_noise", "--only_noise needs --noise_multiple"),
+        (
+            "--buffer gaussian --noise_multiple 1 --noise_std 0.1",
+            "--noise_std needs the gaussian recipe without",
+        ),
+        ("--noise_multiple 1", "--noise_multiple needs the gaussian recipe"),
+        ("--buffer ct --mixup_alpha 0.5", "or ct with --ct_fixed"),
+        ("--buffer nmer --ct_fixed", "--ct_fixed needs the ct recipe"),
+        ("--s4rl_view switch", "--s4rl_view needs the s4rl recipe"),
+        ("--buffer nmer --interp_prio_update", "together with --prioritized_replay"),
+        ("--buffer nmer -k_max -2", "--furthest_neighbor is -2"),
         ("--buffer nmer -smote --mixup_alpha 1", "no meaning under --smote_interpolation"),
         ("--buffer nmer --mixup_alpha 0", "--mixup_alpha is 0.0; it must be above 0"),
         ("--buffer_size -5", "--buffer_size is -5"),
         ("--replay_ratio 0", "--round_robin_weights is 0.0; it must be above 0"),
         ("--total_timesteps 0", "--total_timesteps is 0"),
         ("--hidden_sizes 64 0", "--hidden_sizes is 0"),
+        ("--hidden_sizes 1e6", "--hidden_sizes is 1000000; it must be 16384 or less"),
+        ("--train_batch_size 1e12", "--train_batch_size is 1000000000000"),
+        ("--seed 5e9", "--seed is 5000000000"),
+        ("--config /bin/ls", "is not JSON"),
         ("--local_mode --num_workers 2", "--local_mode keeps everything in one process"),
         ("--config /no/such/file.json", "can't be read: No such file"),
     ],
@@ -133,6 +155,24 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("file", "flags", "expected"),
+    [
+        ("--buffer per", "--buffer vanilla", "--buffer vanilla"),
+        ("--buffer per", "--custom_replay_buffer False", ""),
+        ("--buffer nmer", "--buffer vanilla", "--buffer vanilla"),
+        ("--buffer nmer", "-smote", "--buffer nmer -smote"),
+        ("--buffer nmer -smote", "--mixup_alpha 0.5", "--buffer nmer --mixup_alpha 0.5"),
+        ("--buffer nmer --prioritized_replay -is", "--buffer gaussian", "--buffer gaussian --prioritized_replay"),
+        ("--trainer SAC --hidden_sizes 8", "--trainer TD3 --actor_lr 1e-3 --critic_lr 1e-3", "--trainer TD3 --hidden_sizes 8"),
+    ],
+)  # fmt: skip
+def test_a_flag_may_change_the_recipe_or_trainer_of_a_saved_run(tmp_path, file, flags, expected):
+    saved = tmp_path / "config.json"
+    saved.write_text(json.dumps(read(file).to_dict()))
+    assert read(f"--config {saved} {flags}") == read(expected)
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("{", "is not JSON"),
@@ -141,7 +181,7 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path):
         ('{"gamma": "high"}', "gamma in"),
         ('{"hidden_sizes": 64}', "is not a list"),
         ('{"prioritized_replay": "perhaps"}', "neither True nor False"),
-        ('{"trainer": "PPO"}', "choose one of SAC"),
+        ('{"trainer": "PPO"}', "choose one of SAC, TD3, DDPG"),
         ('{"seed": true}', "not a whole number"),
     ],
 )
@@ -165,6 +205,7 @@ def test_resolved_settings_read_back_as_themselves(tmp_path, flags):
 
 # Flag -> (a value that differs from the default, where its effect can be read off the config).
 EFFECTS = {
+    "trainer": ("TD3", lambda c: c.algo_class),
     "gamma": ("0.5", lambda c: c.gamma),
     "tau": ("0.5", lambda c: c.tau),
     "hidden_sizes": ("8 9", lambda c: c.module_settings()["hidden_sizes"]),
@@ -194,10 +235,28 @@ EFFECTS = {
     "naive_mixup_baseline": ("", lambda c: c.recipe),
     "noisy_replay_baseline": ("", lambda c: c.recipe),
     "custom_replay_buffer": ("True", lambda c: c.recipe),
+    "s4rl_baseline": ("", lambda c: c.recipe),
+    "ct_baseline": ("", lambda c: c.recipe),
     "prioritized_replay": ("", lambda c: c.prioritized_replay),
     "verbose": ("", lambda c: c.log_level),
 }
+OF_A_TRAINER = {
+    "policy_delay": ("TD3", "5", lambda c: c.policy_delay),
+    "target_noise": ("TD3", "0.5", lambda c: c.target_noise),
+    "target_noise_clip": ("TD3", "0.7", lambda c: c.target_noise_clip),
+    "exploration_noise": ("TD3", "0.5", lambda c: c.module_settings()["exploration"]),
+    "ou_theta": ("DDPG", "0.5", lambda c: c.module_settings()["exploration"]),
+    "ou_sigma": ("DDPG", "0.5", lambda c: c.module_settings()["exploration"]),
+}
 IN_REPLAY_SETTINGS = {
+    "furthest_neighbor": ("--buffer nmer", "5", "furthest_neighbor"),
+    "interp_decay_rate": ("--buffer nmer", "0.5", "interp_decay_rate"),
+    "interp_prio_update": ("--buffer nmer --prioritized_replay", "", "interp_prio_update"),
+    "ct_fixed": ("--buffer ct", "", "ct_fixed"),
+    "s4rl_view": ("--buffer s4rl", "switch", "s4rl_view"),
+    "s4rl_num_views": ("--buffer s4rl", "3", "s4rl_num_views"),
+    "noise_multiple": ("--buffer gaussian", "0.5", "noise_multiple"),
+    "n_step": ("", "3", "n_step"),
     "kneighbors": ("--buffer nmer", "5", "kneighbors"),
     "mixup_alpha": ("--buffer nmer", "5", "mixup_alpha"),
     "smote_interpolation": ("--buffer nmer", "", "mixing_law"),
@@ -215,7 +274,9 @@ IN_REPLAY_SETTINGS = {
 # Seen in what a run does: tests/test_commands.py and tests/test_results.py.
 ELSEWHERE = {"local_dir", "agent_name", "checkpoint_freq", "fresh", "local_mode", "num_cpus"}
 # With one choice, or the default spelt out, there is no other value to see an effect of.
-ONE_VALUE = {"trainer", "framework", "mixup_interpolation"}
+ONE_VALUE = {"framework", "mixup_interpolation"}
+# Selectors whose effect test_recipes_by_their_new_and_old_names shows.
+SELECTORS = {"only_noise", "uniform_replay"}
 
 
 @pytest.mark.parametrize("name", EFFECTS)
@@ -226,6 +287,36 @@ def test_a_flag_reaches_the_algorithm(name):
     assert before != after
 
 
+@pytest.mark.parametrize("name", OF_A_TRAINER)
+def test_a_flag_reaches_its_trainer_and_no_other(name):
+    trainer, value, look = OF_A_TRAINER[name]
+    default, changed = (
+        read(line) for line in (f"--trainer {trainer}", f"--trainer {trainer} --{name} {value}")
+    )
+    assert look(algorithm_config(default, default.env)) != look(
+        algorithm_config(changed, changed.env)
+    )
+    with pytest.raises(UsageError, match=f"--{name} concerns {trainer}, but the trainer is SAC"):
+        read(f"--{name} {value}")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "expected"),
+    [
+        ("SAC", {"hidden_sizes": (256, 256), "actor_lr": 3e-4, "critic_lr": 3e-4, "tau": 5e-3, "buffer_size": 1_000_000}),
+        ("TD3", {"hidden_sizes": (400, 300), "actor_lr": 1e-3, "critic_lr": 1e-3, "tau": 5e-3, "policy_delay": 2, "target_noise": 0.2, "target_noise_clip": 0.5, "exploration": ("gaussian", 0.1)}),
+        ("DDPG", {"hidden_sizes": (400, 300), "actor_lr": 5e-4, "critic_lr": 5e-4, "tau": 2e-3, "buffer_size": 50_000, "exploration": ("ou", 0.15, 0.2), "critic_count": 1, "policy_delay": 1, "target_noise": 0.0}),
+    ],
+)  # fmt: skip
+def test_trainers_have_the_settings_of_the_spec_from_flags_and_from_python(trainer, expected):
+    settings = read(f"--trainer {trainer}")
+    from_flags = algorithm_config(settings, settings.env)
+    from_python = config_class(trainer)()
+    for name, value in expected.items():
+        assert getattr(from_flags, name) == value
+        assert getattr(from_python, name) == value
+
+
 @pytest.mark.parametrize("name", IN_REPLAY_SETTINGS)
 def test_a_flag_reaches_the_recipe(name):
     recipe, value, setting = IN_REPLAY_SETTINGS[name]
@@ -234,7 +325,14 @@ def test_a_flag_reaches_the_recipe(name):
 
 
 def test_no_flag_is_without_a_test_of_its_effect():
-    covered = set(EFFECTS) | set(IN_REPLAY_SETTINGS) | ELSEWHERE | ONE_VALUE
+    covered = (
+        set(EFFECTS)
+        | set(OF_A_TRAINER)
+        | set(IN_REPLAY_SETTINGS)
+        | ELSEWHERE
+        | ONE_VALUE
+        | SELECTORS
+    )
     assert {f.name for f in dataclasses.fields(Settings)} == covered
 
 

@@ -3,9 +3,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay_buffers.augmentations import GaussianNoise, Identity, Mixture, Sample
+from replay_buffers.augmentations import (
+    AdaptiveMixture,
+    Context,
+    GaussianNoise,
+    Identity,
+    Mixture,
+    Sample,
+    StateViews,
+)
+from replay_buffers.augmentations.state_views import VIEWS
 from replay_buffers.errors import ReplayError
-from replay_buffers.storage import Schema
+from replay_buffers.storage import Schema, Storage
 
 SCHEMA = Schema(3, 2)
 
@@ -24,12 +33,12 @@ def random_rows(rng, count, terminals=0.0):
 def sample_of(rows, partners=None, partnered=None, weights=None, partner_weights=None):
     count = len(rows)
     return Sample(
-        SCHEMA,
-        rows.copy(),
-        np.ones(count, np.float32) if weights is None else weights,
-        partners,
-        np.ones(count, bool) if partnered is None else partnered,
-        partner_weights,
+        schema=SCHEMA,
+        rows=rows.copy(),
+        weights=np.ones(count, np.float32) if weights is None else weights,
+        partners=partners,
+        partnered=np.ones(count, bool) if partnered is None else partnered,
+        partner_weights=partner_weights,
     )
 
 
@@ -119,6 +128,7 @@ def test_weights_mix_as_the_rows_do():
         ({"alpha": 0}, "--mixup_alpha"),
         ({"probability": 1.2}, "--prob_interpolation"),
         ({"law": "midpoint"}, "unknown"),
+        ({"decay": -0.1}, "--interp_decay_rate"),
     ],
 )
 def test_mixture_settings_out_of_range_are_refused(options, message):
@@ -161,3 +171,231 @@ def test_identity_changes_nothing():
     sample = sample_of(rows)
     Identity()(sample, np.random.default_rng(0))
     np.testing.assert_array_equal(sample.rows, rows)
+
+
+def test_the_chance_of_mixing_falls_with_the_rows_added():
+    mixture = Mixture(law="uniform", probability=0.8, decay=0.001)
+
+    def fraction(added):
+        ones, zeros = (
+            np.zeros((20_000, SCHEMA.width), np.float32),
+            np.zeros((20_000, SCHEMA.width), np.float32),
+        )
+        ones[:, 0] = 1
+        sample = sample_of(ones, zeros)
+        sample.added = added
+        mixture(sample, np.random.default_rng(3))
+        return (sample.rows[:, 0] != 1).mean()
+
+    assert fraction(0) == pytest.approx(0.8, abs=0.02)
+    assert fraction(300) == pytest.approx(0.5, abs=0.02)
+    assert fraction(900) == 0
+
+
+def test_additive_noise_is_in_units_of_each_dimensions_deviation():
+    rng = np.random.default_rng(0)
+    storage = Storage(SCHEMA, 5000)
+    rows = random_rows(rng, 5000)
+    rows[:, 0] *= 100
+    storage.add(rows, np.zeros(5000, int), np.arange(5000))
+    sample = sample_of(rows)
+    GaussianNoise(0.2, storage)(sample, rng)
+    change = sample.rows - rows
+    for column in (0, 1, 2, 5, 6, 7, 8):
+        assert change[:, column].std() == pytest.approx(0.2 * rows[:, column].std(), rel=0.05)
+    np.testing.assert_array_equal(sample.rows[:, -2:], rows[:, -2:])
+    assert np.abs(sample.rows[:, 3:5]).max() <= 1
+
+
+# -- S4RL ------------------------------------------------------------------------------------------
+
+
+def viewed(view, count=20_000, views=1, context=None):
+    """(rows before, rows after) for rows with obs (1, 2, 4) and new_obs (10, 20, 40)."""
+    rows = np.zeros((count, SCHEMA.width), np.float32)
+    rows[:, :3], rows[:, 6:9] = (1, 2, 4), (10, 20, 40)
+    rows[:, 3:6] = (0.5, -0.5, 7)
+    sample = sample_of(rows)
+    augmentation = StateViews(view, views)
+    if context:
+        augmentation.attach(context)
+    augmentation(sample, np.random.default_rng(5))
+    return np.tile(rows, (views, 1)), sample.rows
+
+
+def test_s4rl_has_seven_views_and_none_touches_action_reward_or_flags():
+    assert len(VIEWS) == 7
+    context = Context(1e-3, lambda obs: np.ones_like(obs))
+    for view in VIEWS:
+        before, after = viewed(view, context=context)
+        untouched = [3, 4, 5, 9, 10]
+        np.testing.assert_array_equal(before[:, untouched], after[:, untouched])
+        assert (before[:, :3] != after[:, :3]).any()
+        alike = view not in ("adversarial", "mixup")
+        assert (before[:, 6:9] != after[:, 6:9]).any() == alike
+
+
+def test_s4rl_gaussian_and_uniform():
+    for view, deviation, bound in (
+        ("gaussian", 3e-4, 2e-3),
+        ("uniform", 3e-4 / np.sqrt(3), 3.05e-4),
+    ):
+        before, after = viewed(view)
+        change = after[:, :1].astype(float) - before[:, :1]
+        assert change.std() == pytest.approx(deviation, rel=0.05)
+        assert np.abs(change).max() <= bound
+        assert abs(np.corrcoef(change[:, 0], (after - before)[:, 6])[0, 1]) < 0.05  # own draws
+
+
+def test_s4rl_amplitude_scales_each_dimension():
+    before, after = viewed("amplitude")
+    factors = after[:, [0, 1, 2, 6, 7, 8]] / before[:, [0, 1, 2, 6, 7, 8]]
+    assert factors.min() >= 0.8 - 1e-6
+    assert factors.max() <= 1.2 + 1e-6
+    assert factors.mean() == pytest.approx(1, abs=0.01)
+    np.testing.assert_allclose(np.corrcoef(factors.T) - np.eye(6), 0, atol=0.04)
+
+
+def test_s4rl_dropout_zeroes_a_tenth():
+    before, after = viewed("dropout")
+    zeroed = after[:, [0, 1, 2, 6, 7, 8]] == 0
+    np.testing.assert_allclose(zeroed.mean(0), 0.1, atol=0.012)
+    np.testing.assert_array_equal(after[:, :3][~zeroed[:, :3]], before[:, :3][~zeroed[:, :3]])
+
+
+def test_s4rl_switch_swaps_two_dimensions():
+    before, after = viewed("switch")
+    np.testing.assert_array_equal(np.sort(after[:, :3]), np.sort(before[:, :3]))
+    assert ((after[:, :3] != before[:, :3]).sum(1) == 2).all()
+    pairs, counts = np.unique(after[:, :3], axis=0, return_counts=True)
+    assert len(pairs) == 3
+    assert counts.min() > 6300
+    assert counts.max() < 7000
+
+
+def test_s4rl_adversarial_steps_along_the_sign_of_the_gradient():
+    asked = []
+
+    def gradient(obs):
+        asked.append(obs.copy())
+        return np.tile(np.float32([5.0, -0.1, 0.0]), (len(obs), 1))
+
+    before, after = viewed("adversarial", count=4, context=Context(1e-3, gradient))
+    np.testing.assert_allclose(after[:, :3] - before[:, :3], [[1e-4, -1e-4, 0]] * 4, atol=3e-7)
+    np.testing.assert_array_equal(asked[0], before[:, :3])
+    with pytest.raises(ReplayError, match="adversarial"):
+        StateViews("adversarial").attach(Context(1e-3))
+    with pytest.raises(ReplayError, match="attach"):
+        viewed("adversarial", count=2)
+
+
+def test_s4rl_mixup_moves_obs_towards_its_successor():
+    before, after = viewed("mixup")
+    lam = (after[:, :3] - before[:, 6:9]) / (before[:, :3] - before[:, 6:9])
+    assert np.ptp(lam, axis=1).max() < 1e-5  # one lam a row
+    assert lam[:, 0].mean() == pytest.approx(0.5, abs=0.02)
+    assert lam[:, 0].var() == pytest.approx(1 / (4 * 1.8), rel=0.05)  # Beta(.4, .4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"view": "blur"}, "--s4rl_view"), ({"views": 0}, "--s4rl_num_views")]
+)
+def test_s4rl_settings_out_of_range_are_refused(options, message):
+    with pytest.raises(ReplayError, match=message):
+        StateViews(**options)
+
+
+# -- Continuous Transition -------------------------------------------------------------------------
+
+
+def run_of(dynamics, rng, count=256):
+    """Rows of a toy world and their successors: s' = f(s, a), r = s'[0]."""
+    schema = Schema(1, 1)
+    obs = rng.uniform(-2, 2, (count, 1))
+    actions, following = rng.uniform(-1, 1, (count, 1)), rng.uniform(-1, 1, (count, 1))
+    new_obs = dynamics(obs, actions)
+    later = dynamics(new_obs, following)
+    zeros = np.zeros(count)
+    x = schema.pack(obs, actions, new_obs[:, 0], new_obs, zeros, zeros)
+    y = schema.pack(new_obs, following, later[:, 0], later, zeros, zeros)
+    return schema, x, y
+
+
+def learned_b(dynamics, updates=300):
+    rng = np.random.default_rng(0)
+    schema = Schema(1, 1)
+    ct = AdaptiveMixture(schema, seed=0, learning_rate=6e-3)
+    with_b = []
+    for _ in range(updates):
+        _, x, y = run_of(dynamics, rng)
+        ct(
+            Sample(
+                schema, x.copy(), np.ones(256, np.float32), partners=y, partnered=np.ones(256, bool)
+            ),
+            rng,
+        )
+        with_b.append(ct.b)
+    return ct, with_b
+
+
+def test_ct_stays_bold_on_linear_dynamics_and_gets_careful_on_kinked_ones():
+    ct, linear = learned_b(lambda s, a: 0.5 * s + a)
+    assert linear[-1] == 1.0
+    assert ct.stats()["ct_energy"] < 0.1
+    ct, kinked = learned_b(lambda s, a: 3 * np.abs(s) + a)
+    assert kinked[-1] < 0.5
+    assert ct.stats()["ct_b"] == kinked[-1]
+
+
+def test_ct_energy_is_the_distance_of_the_model_from_the_line():
+    schema = Schema(1, 1)
+    ct = AdaptiveMixture(schema, seed=0)
+    ct._model = lambda x: x**2  # two outputs: the squares of the two features
+    x = schema.pack([[1.0]], [[0.5]], [0], [[0]], [0], [0])
+    y = schema.pack([[3.0]], [[-0.5]], [0], [[0]], [0], [0])
+    z = schema.pack([[1.5]], [[0.25]], [0], [[0]], [0], [0])  # lam = .75
+    # Squares: (2.25, .0625) against .75 (1, .25) + .25 (9, .25) = (3, .25).
+    expected = ((2.25 - 3) ** 2 + (0.0625 - 0.25) ** 2) / 2
+    assert ct.energy(x, y, z, np.float32([0.75])).item() == pytest.approx(expected)
+
+
+def test_ct_mixes_terminal_flags_and_leaves_rows_without_successor():
+    rng = np.random.default_rng(0)
+    x, y = random_rows(rng, 40), random_rows(rng, 40)
+    y[:, -2] = 1
+    partnered = np.arange(40) < 30
+    sample = sample_of(x, y, partnered)
+    ct = AdaptiveMixture(SCHEMA, seed=0, fixed=0.75)
+    ct(sample, rng)
+    np.testing.assert_array_equal(sample.rows[30:], x[30:])
+    lam = sample.lam[:30]
+    np.testing.assert_allclose(sample.rows[:30, -2], 1 - lam, atol=1e-6)
+    np.testing.assert_allclose(
+        sample.rows[:30, :3],
+        y[:30, :3] + lam[:, None] * (x[:30, :3] - y[:30, :3]),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+    np.testing.assert_array_equal(sample.rows[:, -1], x[:, -1])
+    assert ct.b == 0.75
+
+
+def test_ct_goes_on_from_its_state():
+    def step(ct, seed):
+        rng = np.random.default_rng(seed)
+        _, x, y = run_of(lambda s, a: np.abs(s) + a, rng)
+        sample = Sample(
+            Schema(1, 1), x, np.ones(256, np.float32), partners=y, partnered=np.ones(256, bool)
+        )
+        ct(sample, rng)
+        return sample.rows
+
+    original, copy = AdaptiveMixture(Schema(1, 1), seed=0), AdaptiveMixture(Schema(1, 1), seed=9)
+    for seed in range(5):
+        step(original, seed)
+    copy.set_state(original.get_state())
+    np.testing.assert_array_equal(step(original, 7), step(copy, 7))
+    assert original.b == copy.b
+    np.testing.assert_array_equal(
+        original.get_state()["model"]["0.weight"], copy.get_state()["model"]["0.weight"]
+    )

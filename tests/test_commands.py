@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from argument_parser import parse
+from replay_buffers import CATALOG
 
 ROOT = Path(__file__).parents[1]
 QUICK = (
@@ -49,6 +50,10 @@ def session_folders():
         (
             "python3 custom_training.py --trainer SAC --env HalfCheetah-v2 --custom_replay_buffer False --prioritized_replay",
             "SAC-per",
+        ),
+        (
+            "python3 custom_training.py --trainer DDPG --env InvertedPendulum-v2 --custom_replay_buffer False --prioritized_replay",
+            "DDPG-per",
         ),
     ],
 )
@@ -109,13 +114,18 @@ def test_print_config_prints_settings_that_config_reads(tmp_path):
     )
 
 
-def test_local_mode_runs_without_any_worker_process(tmp_path):
+def test_local_mode_runs_in_one_process_and_shows_tracebacks(tmp_path):
     ran = command(f"python3 custom_training.py --local_mode {QUICK} --local_dir {tmp_path}")
     assert ran.returncode == 0, ran.stderr
-    ran = command(
-        f"python3 custom_training.py --local_mode --num_workers 1 {QUICK} --local_dir {tmp_path}"
-    )
+    bad = f"--env tests.fake_envs:Nan-v0 --local_dir {tmp_path / 'bad'}"
+    ran = command(f"python3 custom_training.py {bad}")
     assert ran.returncode == 2
+    assert "Traceback" not in ran.stderr
+    ran = command(f"python3 custom_training.py --local_mode {bad}")
+    assert ran.returncode == 1
+    assert "Traceback" in ran.stderr
+    assert "env_runner.py" in ran.stderr
+    assert not (tmp_path / "bad").exists()
 
 
 def test_num_cpus_sets_the_threads(tmp_path):
@@ -130,9 +140,8 @@ def test_smoketest_passes_here_and_fails_with_a_way_out():
     assert ran.returncode == 0, ran.stdout
     lines = ran.stdout.splitlines()
     assert sum(line.startswith("ok") for line in lines) == len(lines) - 1
-    assert all(
-        f"recipe {name}" in ran.stdout for name in ("vanilla", "per", "gaussian", "mixup", "nmer")
-    )
+    assert all(f"recipe {name}" in ran.stdout for name in CATALOG)
+    assert all(f"trainer {name}" in ran.stdout for name in ("TD3", "DDPG"))
     broken = "import smoketest; smoketest.REQUIRED = {'torch': '1.0'}; raise SystemExit(smoketest.main())"
     ran = subprocess.run([sys.executable, "-c", broken], cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 1

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 import tests.fake_envs as fakes
+from interreplay.algorithms import env_runner
 from interreplay.algorithms.env_runner import EPISODE_RETURNS, RowEnvRunner
 from interreplay.algorithms.sac import SACConfig
 from interreplay.errors import UsageError
@@ -66,6 +67,21 @@ def test_stored_actions_are_in_policy_space_and_the_env_gets_its_own_units():
     inner = run.env.envs[0].unwrapped
     # The box is [-2, 4]: -1 -> -2, 1 -> 4.
     np.testing.assert_allclose(inner.actions, 1 + 3 * stored, rtol=1e-5)
+
+
+def test_the_env_gets_actions_that_its_space_contains():
+    run = runner("Picky-v0", copies=2)
+    run.sample(num_timesteps=40)
+    run.module.policy.net[-1].bias.data[:1] = 50.0  # saturated: the upper end of the box
+    run.module.policy.net[-1].weight.data[:] = 0
+    (rows,) = run.sample(num_timesteps=10)
+    assert (rows.rows[:, 2] == 1).all()
+
+
+def test_an_evaluation_that_never_ends_is_an_error(monkeypatch):
+    monkeypatch.setattr(env_runner, "_LONGEST_EVALUATION", 50)
+    with pytest.raises(UsageError, match="has not ended after 50 steps; .* --horizon"):
+        runner("Endless-v0", evaluation=True).sample(num_episodes=1)
 
 
 def test_warm_up_is_uniform_and_ends_after_learning_starts():
@@ -141,4 +157,8 @@ def test_state_round_trip_keeps_counters_weights_and_noise():
     a, b = (r.module.forward_exploration(obs, t=99, generator=r._generator) for r in (run, copy))
     np.testing.assert_array_equal(a["actions"].numpy(), b["actions"].numpy())
     assert copy.num_env_steps_sampled_lifetime == 25
+    assert copy._episodes_started == run._episodes_started > 1
+    # The first episode after a restore is not the run's first one again.
+    first = runner().sample()[0].rows[0, 0]
+    assert copy.sample(force_reset=True)[0].rows[0, 0] // 1000 != first // 1000
     assert not set(copy.sample()[0].episode) & set(run.sample(force_reset=True)[0].episode - 1)

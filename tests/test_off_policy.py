@@ -64,9 +64,15 @@ def test_a_high_ratio_learns_in_blocks_and_per_one_by_one():
     assert calls[True] == [32] * 200
 
 
-def test_the_budget_is_never_passed():
-    algorithm = config(total_timesteps=100).build_algo()
-    assert [algorithm.train()["env_steps"] for _ in range(2)] == [60, 100]
+@pytest.mark.parametrize(
+    ("fragment", "copies", "steps"), [(1, 1, [60, 100]), (16, 1, [60, 100]), (16, 7, [63, 105])]
+)
+def test_a_run_ends_at_its_budget(fragment, copies, steps):
+    built = config(total_timesteps=100)
+    built.env_runners(rollout_fragment_length=fragment, num_envs_per_env_runner=copies)
+    algorithm = built.build_algo()
+    # Seven environments step together: 100 is rounded up to whole steps of all of them.
+    assert [algorithm.train()["env_steps"] for _ in range(2)] == steps
     algorithm.stop()
 
 
@@ -137,9 +143,9 @@ def test_two_learners_stay_equal_and_their_td_errors_come_back_in_order():
     algorithm = two.build_algo()
     seen = []
     inner = algorithm.buffer.update
-    algorithm.buffer.update = lambda numbers, errors: (
-        seen.append((len(numbers), len(errors))),
-        inner(numbers, errors),
+    algorithm.buffer.update = lambda receipt, errors: (
+        seen.append((len(receipt.numbers), len(errors))),
+        inner(receipt, errors),
     )
     assert algorithm.train()["updates"] == 50
     assert set(seen) == {(32, 32)}
@@ -155,7 +161,9 @@ def test_two_learners_stay_equal_and_their_td_errors_come_back_in_order():
     algorithm.stop()
 
 
-@pytest.mark.parametrize(("recipe", "prioritized"), [("vanilla", False), ("nmer", True)])
+@pytest.mark.parametrize(
+    ("recipe", "prioritized"), [("vanilla", False), ("nmer", True), ("ct", False)]
+)
 def test_a_checkpoint_carries_everything_and_training_goes_on(tmp_path, recipe, prioritized):
     original = config(recipe=recipe, prioritized=prioritized).build_algo()
     original.train()
@@ -205,7 +213,14 @@ KEPT = {
 
 
 @pytest.mark.parametrize(
-    "flags", ["--buffer nmer", "--buffer per", "--buffer gaussian --num_envs_per_worker 3"]
+    "flags",
+    [
+        "--buffer nmer",
+        "--buffer per",
+        "--buffer gaussian --num_envs_per_worker 3",
+        "--trainer TD3 --buffer ct --n_step 3",
+        "--trainer DDPG --buffer s4rl --s4rl_view adversarial --s4rl_num_views 2 --prioritized_replay",
+    ],
 )
 def test_the_same_seed_gives_the_same_result_json_and_another_seed_another(tmp_path, flags):
     def run(folder, seed):

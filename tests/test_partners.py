@@ -237,6 +237,19 @@ def test_the_nearest_partner_is_one_of_the_k_nearest_and_all_of_them_get_drawn(c
     assert partner.stats() == {}
 
 
+def test_the_furthest_neighbor_bounds_the_rank_that_is_drawn():
+    storage = stored(random_features(np.random.default_rng(0), 50, 3))
+    neighbors = ExactNeighbors(storage, 10)
+    ranked = neighbors.query(np.array([7]))[0][0]
+    drawn = NearestPartner(neighbors, furthest=4)(np.full(500, 7), np.random.default_rng(1))
+    assert set(drawn) == set(ranked[:4])
+    drawn = NearestPartner(neighbors, furthest=-1)(np.full(500, 7), np.random.default_rng(1))
+    assert set(drawn) == set(ranked)
+    for wrong in (0, -2):
+        with pytest.raises(ReplayError, match="--furthest_neighbor"):
+            NearestPartner(neighbors, furthest=wrong)
+
+
 @given(st.integers(2, 12), st.integers(0, 50))
 def test_a_random_partner_is_any_other_row(count, seed):
     rng = np.random.default_rng(seed)

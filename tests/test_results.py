@@ -156,6 +156,26 @@ def test_a_finished_run_is_not_run_again_unless_fresh(finished, monkeypatch, cap
     assert folder.result.read_bytes() == before
 
 
+def test_an_old_id_finds_its_finished_run(tmp_path, capsys):
+    flags = f"{TINY.replace('-v5', '-v2')} --local_dir {tmp_path}".split()
+    first = train(parse(flags)[0], quiet=True)
+    before = first.result.read_bytes()
+    train(parse(flags)[0])
+    assert "finished already" in capsys.readouterr().out
+    assert first.result.read_bytes() == before
+    assert sorted(p.name for p in first.path.parent.iterdir()) == ["seed42"]
+
+
+@pytest.mark.parametrize("fresh", ["", "--fresh"])
+def test_a_command_that_fails_leaves_the_earlier_run_where_it_was(tmp_path, fresh):
+    folder = train(tiny(tmp_path), quiet=True)
+    before = {p: p.read_bytes() for p in folder.path.rglob("*") if p.is_file()}
+    with pytest.raises(UsageError, match="lower --buffer_size"):
+        train(tiny(tmp_path, f"--buffer_size 1e12 {fresh}"), quiet=True)
+    assert {p: p.read_bytes() for p in folder.path.rglob("*") if p.is_file()} == before
+    assert sorted(p.name for p in folder.path.parent.iterdir()) == ["seed42"]
+
+
 def test_other_settings_move_the_earlier_run_aside(tmp_path):
     first = train(tiny(tmp_path), quiet=True)
     kept = first.result.read_bytes()
@@ -195,7 +215,7 @@ def test_two_processes_never_share_a_folder(tmp_path):
     assert held.wait(60)
     with pytest.raises(UsageError, match="another process is running"):
         train(settings, quiet=True)
-    assert path.exists()
+    assert not path.exists()
     done.set()
     other.join()
     assert train(settings, quiet=True).result.exists()

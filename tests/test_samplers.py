@@ -143,6 +143,18 @@ def test_state_round_trip():
     assert copy.stats() == sampler.stats()
 
 
+def test_an_earlier_state_is_restored_into_a_sampler_that_went_on():
+    storage = Storage(SCHEMA, 300)
+    sampler = PrioritizedSampler(storage)
+    add(storage, sampler, 20)
+    saved, rows = sampler.get_state(), storage.get_state()
+    add(storage, sampler, 200)
+    storage.set_state(rows)
+    sampler.set_state(saved)
+    assert sampler.sample(500, np.random.default_rng(0)).max() < 20
+    np.testing.assert_allclose(sampler.probabilities(np.arange(20)), 1 / 20)
+
+
 @pytest.mark.parametrize("options", [{"alpha": -1}, {"beta": 1.5}, {"final_beta": -0.1}])
 def test_exponents_outside_their_range_are_refused(options):
     with pytest.raises(ReplayError, match="between 0 and 1"):

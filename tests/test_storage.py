@@ -110,6 +110,38 @@ def test_no_row_joins_two_episodes(life, capacity):
             assert follower == -1
 
 
+@given(lives(), st.integers(1, 40), st.integers(1, 5), st.sampled_from([0.5, 0.99]))
+def test_n_step_rows_sum_the_rewards_of_their_own_episode(life, capacity, n, gamma):
+    lengths, ends, order, cuts = life
+    storage = Storage(SCHEMA, capacity)
+    clock = dict.fromkeys(range(len(lengths)), 0)
+    lived = []
+    for episode in order:
+        step = clock[episode]
+        clock[episode] += 1
+        last = step == lengths[episode] - 1
+        flags = (last and ends[episode] == "terminated", last and ends[episode] == "truncated")
+        lived.append((rows_of([episode, step], None, *flags)[0], episode, step))
+    for start, stop in itertools.pairwise(cuts):
+        rows, episode, step = zip(*lived[start:stop], strict=True)
+        storage.add(np.stack(rows), np.array(episode), np.array(step))
+    kept = {(e, s): row for row, e, s in lived[-capacity:]}
+    rows, steps = storage.n_step_rows(np.arange(len(storage)), n, gamma)
+    for position in range(len(storage)):
+        e, s = int(storage.episode[position]), int(storage.step[position])
+        reward, k = 0.0, 0
+        while k < n and (e, s + k) in kept:
+            row = kept[e, s + k]
+            reward += gamma**k * row[3]
+            k += 1
+            if row[-2] or row[-1]:
+                break
+        assert steps[position] == k
+        assert rows[position, 3] == pytest.approx(reward, rel=1e-5)
+        np.testing.assert_array_equal(rows[position, 4:], row[4:])  # arrival and flags of the last
+        np.testing.assert_array_equal(rows[position, :3], kept[e, s][:3])
+
+
 def test_an_id_used_again_does_not_link_to_the_old_episode():
     storage = Storage(SCHEMA, 10)
     storage.add(rows_of([[0, 0], [0, 1]]), np.array([7, 7]), np.array([0, 1]))
@@ -194,11 +226,25 @@ def test_the_tightest_of_cgroup_slurm_and_free_memory_counts(tmp_path, monkeypat
     (group.parent / "memory.max").write_text(str(3 * 2**30))  # an ancestor's limit binds too
     (group.parent / "memory.current").write_text(str(2**30))
     assert available() == 2 * 2**30
+    (group.parent / "memory.stat").write_text(f"anon 5\ninactive_file {2**29}\n")
+    assert available() == 2 * 2**30 + 2**29  # file cache gives way
     monkeypatch.setenv("SLURM_MEM_PER_CPU", "512")
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "2")
     assert available() == 2**30
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "100")
     assert available() == 100 * 2**20
+
+
+def test_moments_are_those_of_the_stored_rows():
+    rng = np.random.default_rng(0)
+    storage = Storage(SCHEMA, 100_000)
+    rows = rows_of(rng.normal(size=(70_000, 2)) * [1, 50] + [1000, -3])
+    storage.add(rows, np.zeros(70_000, int), np.arange(70_000))
+    mean, std, largest = storage.moments(slice(0, 4))
+    stored = storage.rows[:70_000, :4].astype(np.float64)
+    np.testing.assert_allclose(mean, stored.mean(0), rtol=1e-9)
+    np.testing.assert_allclose(std, stored.std(0), rtol=1e-9)
+    np.testing.assert_array_equal(largest, np.abs(stored).max(0))
 
 
 @settings(max_examples=20)

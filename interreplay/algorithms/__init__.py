@@ -2,7 +2,7 @@
 
 from typing import Any
 
-TRAINERS = ("SAC",)
+TRAINERS = ("SAC", "TD3", "DDPG")
 
 __all__ = ["TRAINERS", "config_class"]
 
@@ -13,4 +13,12 @@ def config_class(trainer: str) -> Any:
         from interreplay.algorithms.sac import SACConfig
 
         return SACConfig
+    if trainer == "TD3":
+        from interreplay.algorithms.td3 import TD3Config
+
+        return TD3Config
+    if trainer == "DDPG":
+        from interreplay.algorithms.ddpg import DDPGConfig
+
+        return DDPGConfig
     raise ValueError(f"unknown trainer {trainer!r}; choose one of {', '.join(TRAINERS)}")

@@ -42,6 +42,7 @@ from replay_buffers.storage import Floats, Ints, Schema
 EPISODE_RETURNS = "episode_returns"
 # Episode ids of different runners must differ: each gets this many of its own.
 _EPISODES_PER_RUNNER = 1 << 40
+_LONGEST_EVALUATION = 100_000
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ class RowEnvRunner(EnvRunner, Checkpointable):
         assert isinstance(action, gym.spaces.Box)  # make_vector_env has checked it
         obs_shape = self.env.single_observation_space.shape
         assert obs_shape is not None
-        self._low = action.low.astype(np.float64)
-        self._half_range = (action.high.astype(np.float64) - self._low) / 2
+        self._low, self._high = action.low, action.high
+        self._half_range = (action.high.astype(np.float64) - action.low.astype(np.float64)) / 2
         self.schema = Schema(obs_shape[0], action.shape[0])
         self._needs_reset = True
 
@@ -188,7 +189,7 @@ class RowEnvRunner(EnvRunner, Checkpointable):
             if num_timesteps is None:
                 num_timesteps = self.config.rollout_fragment_length * self.num_envs
             if self._needs_reset or force_reset:
-                self._reset(self._seed)
+                self._reset(self._training_seed())
             rows = self._concatenate(
                 [self._step(explore) for _ in range(-(-num_timesteps // self.num_envs))]
             )
@@ -196,21 +197,30 @@ class RowEnvRunner(EnvRunner, Checkpointable):
         self._steps_unreported += len(rows)
         return rows
 
+    def _training_seed(self) -> int | None:
+        """The run's seed; after a restore another one, so that old episodes don't come again."""
+        if self._seed is None or self.num_env_steps_sampled_lifetime == 0:
+            return self._seed
+        return self._seed_at(self.num_env_steps_sampled_lifetime)
+
+    def _seed_at(self, step: int) -> int:
+        return int(np.random.SeedSequence([self._seed or 0, step]).generate_state(1)[0])
+
     def _sample_episodes(self, count: int, explore: bool) -> Rows:
         # New initial states for every evaluation, and the same ones for the same seed and step.
-        entropy = [self._seed or 0, self.num_env_steps_sampled_lifetime]
-        seed = (
-            int(np.random.SeedSequence(entropy).generate_state(1)[0])
-            if self._seed is not None
-            else None
-        )
-        self._reset(seed)
+        step = self.num_env_steps_sampled_lifetime
+        self._reset(None if self._seed is None else self._seed_at(step))
         share, rest = divmod(count, self.num_envs)
         left = np.full(self.num_envs, share) + (np.arange(self.num_envs) < rest)
         kept = []
         while left.any():
             rows = self._step(explore, counted=left > 0)
             wanted = left > 0
+            if self._step_index.max() > _LONGEST_EVALUATION:
+                raise UsageError(
+                    f"an evaluation episode of {self.config.env} has not ended after "
+                    f"{_LONGEST_EVALUATION:,} steps; give it a time limit with --horizon"
+                )
             if len(rows) == self.num_envs:  # not after a failed step
                 kept.append(Rows(rows.rows[wanted], rows.episode[wanted], rows.step[wanted]))
                 left -= wanted & (rows.rows[:, -2:] > 0).any(axis=1)
@@ -244,7 +254,10 @@ class RowEnvRunner(EnvRunner, Checkpointable):
         batch = {Columns.OBS: torch.from_numpy(self._obs)}
         if explore:
             out = self.module.forward_exploration(
-                batch, t=self.num_env_steps_sampled_lifetime, generator=self._generator
+                batch,
+                t=self.num_env_steps_sampled_lifetime,
+                generator=self._generator,
+                starts=torch.from_numpy(self._step_index == 0),
             )
         else:
             out = self.module.forward_inference(batch)
@@ -256,14 +269,17 @@ class RowEnvRunner(EnvRunner, Checkpointable):
             )
         return actions
 
+    def _to_env(self, actions: Floats) -> Any:
+        """From policy space [-1, 1] to the environment's box and dtype."""
+        scaled = (self._low + (actions + 1.0) * self._half_range).astype(self._low.dtype)
+        return np.clip(scaled, self._low, self._high)
+
     def _step(self, explore: bool, counted: Any = None) -> Rows:
         """One step of every copy; no rows when the environment failed and was rebuilt."""
         assert self.env is not None
         actions = self._actions(explore)
         try:
-            obs, rewards, terminated, truncated, infos = self.env.step(
-                self._low + (actions + 1.0) * self._half_range
-            )
+            obs, rewards, terminated, truncated, infos = self.env.step(self._to_env(actions))
         except Exception:
             if not self.config.restart_failed_sub_environments:
                 raise

@@ -8,12 +8,15 @@ import numpy as np
 import torch
 import torch.distributed
 from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from torch import Tensor
+from torch.nn import functional as F
 
 from interreplay.errors import UsageError
 
 TD_ERRORS = "td_errors"
+WEIGHTS, N_STEP = "weights", "n_step"
 
 
 class OffPolicyLearner(TorchLearner):
@@ -33,11 +36,20 @@ class OffPolicyLearner(TorchLearner):
         if self.config.seed is None:
             self._generator.seed()
         self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}  # not every figure comes with every update
         self._updates_unreported = 0
+        self._updates_lifetime = 0
         self._pairs: list[tuple[list[Tensor], list[Tensor]]] = [
             (list(target.parameters()), list(source.parameters()))
             for target, source in self.targets()
         ]
+
+    def obs_gradient(self, obs: Any) -> Any:
+        """Gradient of min Q(s, pi(s)) with respect to s, `[n, o]` float32 numpy both ways."""
+        states = torch.from_numpy(obs).to(self._device).requires_grad_(True)
+        values = self.net.critics(states, self.net.policy.act(states)).amin(0)
+        (gradient,) = torch.autograd.grad(values.sum(), states)
+        return gradient.cpu().numpy()
 
     @property
     def net(self) -> Any:
@@ -74,10 +86,11 @@ class OffPolicyLearner(TorchLearner):
         }
         count = len(next(iter(columns.values())))
         size = minibatch_size or count
-        errors = [
-            self.update_minibatch({k: v[start : start + size] for k, v in columns.items()})
-            for start in range(0, count, size)
-        ]
+        errors = []
+        for start in range(0, count, size):
+            minibatch = {k: v[start : start + size] for k, v in columns.items()}
+            errors.append(self.update_minibatch(minibatch))
+            self._updates_lifetime += 1
         self._updates_unreported += len(errors)
         self._weights_seq_no += 1
         return {TD_ERRORS: torch.cat(errors).cpu().numpy()}
@@ -92,8 +105,8 @@ class OffPolicyLearner(TorchLearner):
         if updates == 0:
             return {}
         names = list(self._sums)
-        means = (torch.stack([self._sums[name] for name in names]) / updates).tolist()
-        self._sums, self._updates_unreported = {}, 0
+        means = torch.stack([self._sums[n] / self._counts[n] for n in names]).tolist()
+        self._sums, self._counts, self._updates_unreported = {}, {}, 0
         figures = dict(zip(names, means, strict=True))
         for name, value in figures.items():
             if not np.isfinite(value):
@@ -103,10 +116,44 @@ class OffPolicyLearner(TorchLearner):
                 )
         return figures
 
+    def bellman_target(self, batch: dict[str, Tensor], next_values: Tensor) -> Tensor:
+        """r + gamma^n (1 - terminated) V(s') `[B]`, n the number of steps that r sums over.
+
+        Only a true terminal stops the bootstrap; a time limit does not.
+        """
+        alive = 1.0 - batch[Columns.TERMINATEDS]
+        discount = self.config.gamma ** batch[N_STEP] if N_STEP in batch else self.config.gamma
+        return batch[Columns.REWARDS] + discount * alive * next_values
+
+    def critic_regression(
+        self, values: Tensor, target: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Regress Q values `[C, B]` on a target `[B]`.
+
+        With V views of each row (`[C, V B]` and `[V B]`, contiguous by view) both are averaged over
+        a row's views first (S4RL, arXiv 2103.06326, eq. 2 and 3).
+
+        Returns:
+            The loss: half the weighted squared error (or Huber's), summed over the C critics and
+            averaged over the rows; and |TD error| `[B]`, averaged over the critics.
+        """
+        views = self.config.num_views
+        if views > 1:
+            values = values.view(len(values), views, -1).mean(1)
+            target = target.view(views, -1).mean(0)
+            weights = weights[: len(target)]
+        errors = values - target
+        if self.config.huber_loss:
+            per_row = F.huber_loss(values, target.expand_as(values), reduction="none").sum(0)
+        else:
+            per_row = 0.5 * (errors**2).sum(0)
+        return (weights * per_row).mean(), errors.detach().abs().mean(0)
+
     def _record(self, **figures: Tensor) -> None:
         for name, value in figures.items():
             value = value.detach()
             self._sums[name] = self._sums[name] + value if name in self._sums else value
+            self._counts[name] = self._counts.get(name, 0) + 1
 
     def _noise(self, like: Tensor) -> Tensor:
         """N(0, 1), from the learner's own generator."""
@@ -162,9 +209,11 @@ class OffPolicyLearner(TorchLearner):
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         state: dict[str, Any] = super().get_state(*args, **kwargs)
         state["learner_generator"] = self._generator.get_state().numpy()
+        state["updates_lifetime"] = self._updates_lifetime
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
         super().set_state(state)
         if "learner_generator" in state:
+            self._updates_lifetime = int(state["updates_lifetime"])
             self._generator.set_state(torch.from_numpy(np.array(state["learner_generator"])))

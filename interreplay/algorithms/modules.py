@@ -53,6 +53,16 @@ class Critics(nn.Module):
                 x = x.relu_()
         return x.squeeze(-1)
 
+    def first(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """Q values `[B]` of the first critic alone."""
+        x = torch.cat([obs, actions], -1)
+        last = len(self.weights) - 1
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = torch.addmm(bias[0], x, weight[0])
+            if layer < last:
+                x = x.relu_()
+        return x.squeeze(-1)
+
 
 class SquashedGaussianPolicy(nn.Module):
     """a = tanh(u), u ~ N(mean(s), std(s)) (SAC, arXiv 1812.05905, appendix C)."""
@@ -83,6 +93,40 @@ class SquashedGaussianPolicy(nn.Module):
         return torch.tanh(u), (log_normal - log_volume).sum(-1)
 
 
+class DeterministicPolicy(nn.Module):
+    """a = tanh(net(s)) (DDPG, arXiv 1509.02971)."""
+
+    def __init__(self, obs_dim: int, action_dim: int, hidden: Sequence[int]) -> None:
+        super().__init__()
+        self.net = MLP(obs_dim, hidden, action_dim)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Actions `[B, a]`."""
+        return torch.tanh(self.net(obs))
+
+    act = forward
+
+
+class OrnsteinUhlenbeck:
+    """x <- x + theta (0 - x) + sigma e, e ~ N(0, 1): noise that drifts within an episode.
+
+    One process per environment, back at 0 where an episode starts (DDPG, arXiv 1509.02971, sec. 3).
+    """
+
+    def __init__(self, theta: float, sigma: float) -> None:
+        self._theta, self._sigma = theta, sigma
+        self._state = torch.zeros(0, 0)
+
+    def __call__(self, noise: Tensor, starts: Tensor | None) -> Tensor:
+        """The next value `[n, a]`, from e `[n, a]` and which of the n environments start anew."""
+        if self._state.shape != noise.shape:
+            self._state = torch.zeros_like(noise)
+        if starts is not None:
+            self._state[starts] = 0.0
+        self._state = self._state * (1 - self._theta) + self._sigma * noise
+        return self._state
+
+
 class OffPolicyModule(TorchRLModule, InferenceOnlyAPI):
     """What env runners and learners share: a policy in [-1, 1] and uniform random warm-up.
 
@@ -100,8 +144,13 @@ class OffPolicyModule(TorchRLModule, InferenceOnlyAPI):
         """Sizes of the flat observation and action."""
         return self.observation_space.shape[0], self.action_space.shape[0]
 
-    def explore(self, obs: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Actions `[B, a]` for data collection; each trainer has its own noise."""
+    def explore(
+        self, obs: Tensor, generator: torch.Generator | None, starts: Tensor | None
+    ) -> Tensor:
+        """Actions `[B, a]` for data collection; each trainer has its own noise.
+
+        `starts` `[B]` bool says which environments are at the start of an episode.
+        """
         raise NotImplementedError
 
     def _forward_inference(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
@@ -113,6 +162,7 @@ class OffPolicyModule(TorchRLModule, InferenceOnlyAPI):
         batch: dict[str, Any],
         t: int | None = None,
         generator: torch.Generator | None = None,
+        starts: Tensor | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
         obs = batch[Columns.OBS]
@@ -120,7 +170,7 @@ class OffPolicyModule(TorchRLModule, InferenceOnlyAPI):
             if t is not None and t < self.model_config["learning_starts"]:
                 uniform = torch.rand(len(obs), self.dimensions[1], generator=generator)
                 return {Columns.ACTIONS: 2 * uniform - 1}
-            return {Columns.ACTIONS: self.explore(obs, generator)}
+            return {Columns.ACTIONS: self.explore(obs, generator, starts)}
 
 
 class SACModule(OffPolicyModule):
@@ -140,6 +190,45 @@ class SACModule(OffPolicyModule):
     def get_non_inference_attributes(self) -> list[str]:
         return ["critics", "target_critics", "log_alpha"]
 
-    def explore(self, obs: Tensor, generator: torch.Generator | None) -> Tensor:
+    def explore(
+        self, obs: Tensor, generator: torch.Generator | None, starts: Tensor | None
+    ) -> Tensor:
         noise = torch.randn(len(obs), self.dimensions[1], generator=generator)
         return self.policy.sample(obs, noise)[0]
+
+
+class DeterministicModule(OffPolicyModule):
+    """TD3's and DDPG's: a deterministic policy, one or two critics, and the targets of both.
+
+    `model_config` further: `critic_count`, and `exploration`: ("gaussian", std) or
+    ("ou", theta, sigma), in policy space.
+    """
+
+    def setup(self) -> None:
+        obs_dim, action_dim = self.dimensions
+        hidden = self.model_config["hidden_sizes"]
+        count = self.model_config["critic_count"]
+        kind, *numbers = self.model_config["exploration"]
+        self._std = float(numbers[0]) if kind == "gaussian" else 0.0
+        self._process = OrnsteinUhlenbeck(*numbers) if kind == "ou" else None
+        self.policy: DeterministicPolicy = DeterministicPolicy(obs_dim, action_dim, hidden)
+        if not self.inference_only:
+            self.critics = Critics(obs_dim + action_dim, hidden, count)
+            self.target_policy = DeterministicPolicy(obs_dim, action_dim, hidden)
+            self.target_critics = Critics(obs_dim + action_dim, hidden, count)
+            for target, source in (
+                (self.target_policy, self.policy),
+                (self.target_critics, self.critics),
+            ):
+                target.load_state_dict(source.state_dict())
+                target.requires_grad_(False)
+
+    def get_non_inference_attributes(self) -> list[str]:
+        return ["critics", "target_policy", "target_critics"]
+
+    def explore(
+        self, obs: Tensor, generator: torch.Generator | None, starts: Tensor | None
+    ) -> Tensor:
+        noise = torch.randn(len(obs), self.dimensions[1], generator=generator)
+        added = self._process(noise, starts) if self._process else self._std * noise
+        return (self.policy(obs) + added).clamp_(-1.0, 1.0)

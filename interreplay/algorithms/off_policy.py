@@ -27,6 +27,7 @@ from interreplay.algorithms.env_runner import RowEnvRunner, Rows
 from interreplay.algorithms.learner import TD_ERRORS
 from interreplay.errors import UsageError
 from replay_buffers import CATALOG, ReplayBuffer
+from replay_buffers.augmentations import Context
 
 COMPONENT_REPLAY_BUFFER = "replay_buffer"
 COUNTERS = "off_policy_counters"
@@ -88,8 +89,9 @@ class OffPolicyConfig(AlgorithmConfig):
             ratio: gradient updates per env step after warm-up; may be a fraction.
             learning_starts: env steps of uniform random actions before the first update.
             timesteps_per_iteration: env steps in one `train()` call.
-            total_timesteps: `train()` never goes past this many env steps; it is also the span
-                over which prioritized replay's beta is annealed.
+            total_timesteps: `train()` ends at this many env steps, rounded up to whole steps of
+                all environments (and fragments of env runners in other processes); it is also
+                the span over which prioritized replay's beta is annealed.
             settings: fields of `replay_buffers.buffer.ReplaySettings`.
         """
         given = {
@@ -126,10 +128,21 @@ class OffPolicyConfig(AlgorithmConfig):
         super().validate()
         if self.recipe not in CATALOG:
             raise UsageError(f"unknown recipe {self.recipe!r}; choose one of {', '.join(CATALOG)}")
+        if self.num_views > 1 and self.num_learners > 1:
+            raise UsageError(
+                "several S4RL views of a row can't be shared out between learners; set "
+                "num_learners to 1 or s4rl_num_views to 1"
+            )
         if self.replay_ratio <= 0:
             raise UsageError(f"--replay_ratio is {self.replay_ratio}; it must be positive")
         if self.framework_str != "torch":
             raise UsageError(f"--framework is {self.framework_str}; only torch is supported")
+
+    @property
+    def num_views(self) -> int:
+        """Rows in a minibatch for each row sampled."""
+        views = self.replay_settings.get("s4rl_num_views", 1) if self.recipe == "s4rl" else 1
+        return int(views)
 
     def get_state(self) -> dict[str, Any]:
         """RLlib's state, and our settings that are -1: it takes that number for "deprecated"."""
@@ -186,11 +199,23 @@ class OffPolicy(Algorithm):
             action_dim=action_space.shape[0],
             capacity=self.config.buffer_size,
             seed=self.config.seed,
-            **{"per_anneal_rows": budget, **self.config.replay_settings},
+            **{
+                "per_anneal_rows": budget,
+                "gamma": self.config.gamma,
+                **self.config.replay_settings,
+            },
         )
         self.env_steps = 0
         self.updates = 0
         self._share_weights()
+        self.buffer.attach(
+            Context(
+                learning_rate=self.config.critic_lr,
+                obs_gradient=None
+                if self.learner_group.is_remote
+                else self.learner_group._learner.obs_gradient,
+            )
+        )
 
     def _share_weights(self) -> None:
         """Let local runners on the learner's device read its weights in place of copies."""
@@ -221,7 +246,7 @@ class OffPolicy(Algorithm):
         if self.config.total_timesteps is not None:
             goal = min(goal, self.config.total_timesteps)
         while self.env_steps < goal:
-            for rows in self._collect():
+            for rows in self._collect(goal - self.env_steps):
                 self.buffer.add(rows.rows, rows.episode, rows.step)
                 self.env_steps += len(rows)
             self._update(self._updates_due() - self.updates)
@@ -244,10 +269,12 @@ class OffPolicy(Algorithm):
         """Updates that the env steps after warm-up have earned; no counter to drift or to lose."""
         return int(self.config.replay_ratio * max(0, self.env_steps - self.config.learning_starts))
 
-    def _collect(self) -> list[Rows]:
-        """A fragment from every env runner."""
+    def _collect(self, most: int) -> list[Rows]:
+        """A fragment from every env runner; a local one takes no more than `most` steps."""
         if self.env_runner_group.num_remote_env_runners() == 0:
-            collected: list[Rows] = self.env_runner.sample()
+            runner = self.env_runner
+            fragment = self.config.rollout_fragment_length * runner.num_envs
+            collected: list[Rows] = runner.sample(num_timesteps=min(fragment, most))
             return collected
         for _ in range(_ATTEMPTS):
             lists, metrics = synchronous_parallel_sample(
@@ -274,23 +301,23 @@ class OffPolicy(Algorithm):
     def _update(self, count: int) -> None:
         """`count` gradient updates, as few learner calls as the sampler allows.
 
-        Prioritized sampling draws each minibatch after the last one's priorities are in; all other
-        recipes draw many at once.
+        Prioritized sampling draws each minibatch after the last one's priorities are in, and so do
+        augmentations that learn or ask; all other recipes draw many at once.
         """
         size = self.config.total_train_batch_size
         done = 0
         while done < count:
-            minibatches = 1 if self.buffer.prioritized else min(_MOST_MINIBATCHES, count - done)
+            minibatches = 1 if self.buffer.one_at_a_time else min(_MOST_MINIBATCHES, count - done)
             batch = self.buffer.sample(minibatches * size)
-            numbers = batch.pop("numbers")
+            receipt = batch.pop("receipt")
             errors = self.learner_group.update(
                 batch=MultiAgentBatch(
                     {DEFAULT_MODULE_ID: SampleBatch(batch)}, env_steps=minibatches * size
                 ),
-                minibatch_size=self.config.train_batch_size_per_learner,
+                minibatch_size=self.config.train_batch_size_per_learner * self.buffer.views,
             )
             if self.buffer.prioritized:
-                self.buffer.update(numbers, np.concatenate([e[TD_ERRORS] for e in errors]))
+                self.buffer.update(receipt, np.concatenate([e[TD_ERRORS] for e in errors]))
             done += minibatches
         self.updates += done
         if done and not self._weights_are_shared:

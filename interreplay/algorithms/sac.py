@@ -5,13 +5,10 @@ from typing import Any
 import torch
 from ray.rllib.core.columns import Columns
 from torch import Tensor
-from torch.nn import functional as F
 
-from interreplay.algorithms.learner import OffPolicyLearner
+from interreplay.algorithms.learner import WEIGHTS, OffPolicyLearner
 from interreplay.algorithms.modules import SACModule
 from interreplay.algorithms.off_policy import OffPolicy, OffPolicyConfig
-
-WEIGHTS = "weights"
 
 
 class SACLearner(OffPolicyLearner):
@@ -53,25 +50,15 @@ class SACLearner(OffPolicyLearner):
         return td_errors
 
     def critic_loss(self, batch: dict[str, Tensor], alpha: Tensor) -> tuple[Tensor, Tensor]:
-        """J_Q (eq. 5): half the weighted squared soft Bellman residual, summed over the critics.
-
-        Returns the loss and the |TD error| `[B]`, averaged over the critics. Only a true terminal
-        stops the bootstrap; a time limit does not.
-        """
+        """J_Q (eq. 5) and the |TD error| `[B]`: see `critic_regression`."""
         with torch.no_grad():
             new_obs = batch[Columns.NEXT_OBS]
             like_actions = batch[Columns.ACTIONS]
             actions, log_density = self.net.policy.sample(new_obs, self._noise(like_actions))
             soft_value = self.net.target_critics(new_obs, actions).amin(0) - alpha * log_density
-            alive = 1.0 - batch[Columns.TERMINATEDS]
-            target = batch[Columns.REWARDS] + self.config.gamma * alive * soft_value
+            target = self.bellman_target(batch, soft_value)
         values = self.net.critics(batch[Columns.OBS], batch[Columns.ACTIONS])
-        errors = values - target
-        if self.config.huber_loss:
-            per_row = F.huber_loss(values, target.expand_as(values), reduction="none").sum(0)
-        else:
-            per_row = 0.5 * (errors**2).sum(0)
-        return (batch[WEIGHTS] * per_row).mean(), errors.detach().abs().mean(0)
+        return self.critic_regression(values, target, batch[WEIGHTS])
 
     def actor_loss(self, batch: dict[str, Tensor], alpha: Tensor) -> tuple[Tensor, Tensor]:
         """J_pi (eq. 7) with the smaller of the two critics; also log pi `[B]`, detached."""

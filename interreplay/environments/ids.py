@@ -8,7 +8,7 @@ import gymnasium as gym
 
 from interreplay.errors import UsageError
 
-# MuJoCo's environments kept their names when gym became gymnasium, but lost their -v2 versions.
+# MuJoCo's environments kept their names when gym became gymnasium; -v2 and -v3 are gone.
 MUJOCO = (
     "Ant",
     "HalfCheetah",
@@ -22,6 +22,10 @@ MUJOCO = (
     "Swimmer",
     "Walker2d",
 )
+_RENAMED = {
+    "Pendulum-v0": "Pendulum-v1",
+    "LunarLanderContinuous-v2": "LunarLanderContinuous-v3",
+}
 
 
 def resolve_id(env: str) -> tuple[str, str | None]:
@@ -30,22 +34,27 @@ def resolve_id(env: str) -> tuple[str, str | None]:
     Raises:
         UsageError: no environment of that name; the sentence suggests the closest ones.
     """
-    old = re.fullmatch(r"(\w+)-v2", env)
+    if env in _RENAMED:
+        new = _RENAMED[env]
+        return new, f"{env} is no longer registered: running its successor {new}"
+    old = re.fullmatch(r"(\w+)-v[23]", env)
     if old and old[1] in MUJOCO:
         new = f"{old[1]}-v5"
         return new, (
             f"{env} needs mujoco-py, which is no longer installable: running its successor {new}, "
-            "whose observations and rewards differ, so returns don't compare with -v2 results"
+            "whose observations and rewards differ, so returns don't compare with the old ones"
         )
     module, colon, name = env.rpartition(":")
-    try:
-        if colon:
+    if colon:
+        try:
             importlib.import_module(module)
+        except Exception as error:  # somebody else's module may fail in any way
+            raise UsageError(
+                f"the module {module!r} of environment {env!r} can't be imported: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+    try:
         gym.spec(name)
-    except ImportError as error:
-        raise UsageError(
-            f"the module {module!r} of environment {env!r} can't be imported: {error}"
-        ) from error
     except gym.error.Error as error:
         known = sorted(gym.registry)
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)

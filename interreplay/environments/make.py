@@ -1,16 +1,24 @@
 """Building environments, alone or several side by side, and refusing what can't be learned."""
 
 import logging
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
-import mujoco
 import numpy as np
 
 from interreplay.environments.ids import resolve_id
 from interreplay.errors import UsageError
+
+try:
+    import mujoco
+except (ImportError, AttributeError) as error:  # a GL backend that is named but not installed
+    raise UsageError(
+        f"mujoco can't be imported with MUJOCO_GL={os.environ.get('MUJOCO_GL', '')!r}: "
+        f"{error}; unset MUJOCO_GL (training needs no pictures) or install that backend"
+    ) from error
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +53,11 @@ def check_spaces(env: gym.Env[Any, Any], name: str) -> None:
             f"{name} has {type(action).__name__} actions but SAC, TD3 and DDPG are for continuous "
             "control; choose an environment with a Box action space, such as InvertedPendulum-v5"
         )
+    if not np.issubdtype(action.dtype, np.floating):
+        raise UsageError(
+            f"{name} has {action.dtype} actions but the policy's are real numbers; wrap it so that "
+            "its action box is of float32"
+        )
     if len(action.shape) != 1:
         raise UsageError(
             f"{name} has actions of shape {action.shape} but the trainers take flat vectors; "
@@ -54,6 +67,21 @@ def check_spaces(env: gym.Env[Any, Any], name: str) -> None:
         raise UsageError(
             f"{name} has an unbounded action box but a squashed policy needs bounds; wrap it with "
             "gymnasium.wrappers.RescaleAction or give its action space finite low and high"
+        )
+
+
+def check_first_observation(env: gym.Env[Any, Any], name: str) -> None:
+    """Reset once and refuse an observation that is not what the environment's space promises.
+
+    Raises:
+        UsageError: the shape that came and the one that was promised.
+    """
+    obs, _ = env.reset(seed=0)
+    shape = np.shape(obs)
+    if shape != env.observation_space.shape:
+        raise UsageError(
+            f"{name} returned an observation of shape {shape} but its space has shape "
+            f"{env.observation_space.shape}; mend the environment's observation_space"
         )
 
 

@@ -1,5 +1,6 @@
 """One function trains one run, in this process; whoever needs many of them calls it many times."""
 
+import dataclasses
 import os
 import shutil
 import time
@@ -12,15 +13,30 @@ import numpy as np
 from rich.console import Console
 
 from argument_parser import Settings
-from interreplay.environments import make_env, resolve_id
+from interreplay.environments import check_first_observation, make_env, resolve_id
 from interreplay.errors import UsageError
 from interreplay.launch.display import Display
 from interreplay.launch.private_ray import allotted_cpus, private_ray
 from interreplay.results import RunFolder, learning_curve
-from replay_buffers.buffer import required_bytes
+from replay_buffers.buffer import recipe_of, required_bytes
 from replay_buffers.errors import ReplayError
 
 _CHECKPOINTS_KEPT = 2
+# Settings that a trainer's config has under the same name.
+_TRAINER_SETTINGS = (
+    "gamma",
+    "tau",
+    "hidden_sizes",
+    "actor_lr",
+    "critic_lr",
+    "alpha_lr",
+    "initial_alpha",
+    "target_entropy",
+    "huber_loss",
+    "policy_delay",
+    "target_noise",
+    "target_noise_clip",
+)
 
 
 def algorithm_config(settings: Settings, env: str) -> Any:
@@ -41,18 +57,14 @@ def algorithm_config(settings: Settings, env: str) -> Any:
         interval=settings.evaluation_interval, episodes=settings.evaluation_num_episodes
     )
     config.train_batch_size_per_learner = settings.train_batch_size
-    for name in (
-        "gamma",
-        "tau",
-        "hidden_sizes",
-        "actor_lr",
-        "critic_lr",
-        "alpha_lr",
-        "initial_alpha",
-        "target_entropy",
-        "huber_loss",
-    ):
-        setattr(config, name, getattr(settings, name))
+    for name in _TRAINER_SETTINGS:
+        value = getattr(settings, name)
+        if value is not None:
+            setattr(config, name, value)
+    if settings.exploration_noise is not None:
+        config.exploration = ("gaussian", settings.exploration_noise)
+    if settings.ou_theta is not None:
+        config.exploration = ("ou", settings.ou_theta, settings.ou_sigma)
     config.replay(
         recipe=settings.buffer,
         prioritized=settings.prioritized_replay,
@@ -70,10 +82,18 @@ def replay_settings(settings: Settings) -> dict[str, Any]:
     """The recipe's numbers under the names that `replay_buffers` has for them."""
     values = {
         "kneighbors": settings.kneighbors,
+        "n_step": settings.n_step if settings.n_step > 1 else None,
         "mixing_law": "uniform" if settings.smote_interpolation else None,
         "mixup_alpha": settings.mixup_alpha,
         "prob_interpolation": settings.prob_interpolation,
+        "interp_decay_rate": settings.interp_decay_rate,
+        "furthest_neighbor": settings.furthest_neighbor,
         "noise_std": settings.noise_std,
+        "noise_multiple": settings.noise_multiple,
+        "s4rl_view": settings.s4rl_view,
+        "s4rl_num_views": settings.s4rl_num_views,
+        "ct_fixed": settings.ct_fixed or None,
+        "interp_prio_update": settings.interp_prio_update or None,
         "use_importance_sampling": settings.use_importance_sampling or None,
         "per_alpha": settings.prioritized_replay_alpha,
         "per_beta": settings.prioritized_replay_beta,
@@ -97,9 +117,11 @@ def train(settings: Settings, *, quiet: bool = False) -> RunFolder:
             behind when that shows before the first report.
     """
     env, warning = resolve_id(settings.env)
+    settings = dataclasses.replace(settings, env=env)
     # A bad environment shows here, before a folder exists or Ray runs.
     probe = make_env(env, horizon=settings.horizon)
     dimensions = (probe.observation_space.shape[0], probe.action_space.shape[0])
+    check_first_observation(probe, env)
     probe.close()
     folder = RunFolder.locate(
         settings.local_dir,
@@ -119,9 +141,7 @@ def train(settings: Settings, *, quiet: bool = False) -> RunFolder:
             f"its learning curve: {folder.figure}\nadd --fresh to run it again"
         )
         return folder
-    moved = folder.open(fresh=settings.fresh)
-    if moved:
-        display.say(f"an earlier run with other settings, or unfinished, is now in {moved}")
+    folder.open(fresh=settings.fresh)
     with _accounted(folder):
         _train_in(folder, settings, env, dimensions, display)
     display.say(f"results: {folder.path}\nlearning curve: {folder.figure}")
@@ -135,7 +155,7 @@ def _accounted(folder: RunFolder) -> Iterator[None]:
         yield
     except BaseException as error:
         usage = _usage_error(error)
-        if not folder.result.exists():
+        if not folder.begun:
             folder.discard()
         else:
             interrupted = isinstance(error, KeyboardInterrupt)
@@ -170,16 +190,21 @@ def _train_in(
     threads = max(1, cpus - settings.num_workers)
     torch.set_num_threads(threads)
     assert settings.buffer is not None and settings.buffer_size is not None
+    recipe = recipe_of(settings.buffer, settings.prioritized_replay)
     bytes_needed = required_bytes(
-        settings.buffer, *dimensions, settings.buffer_size, settings.kneighbors or 0
+        recipe, *dimensions, settings.buffer_size, settings.kneighbors or 0
     )
     display.card(_card(settings, env, threads, bytes_needed, folder))
     started = time.perf_counter()
     with private_ray(settings.num_workers, verbose=settings.verbose):
         algorithm = algorithm_config(settings, env).build_algo()
         try:
-            folder.begin(settings.to_dict() | {"env": env}, {"threads": threads})
-            _loop(folder, settings, algorithm, display, started)
+            # Now it has shown that it works: only from here on is anything written or moved.
+            first = _first_report(algorithm)
+            moved = folder.begin(settings.to_dict(), {"threads": threads}, fresh=settings.fresh)
+            if moved:
+                display.say(f"an earlier run, unfinished or of other settings, is now in {moved}")
+            _loop(folder, settings, algorithm, display, first, started)
         finally:
             display.stop()
             algorithm.stop()
@@ -208,8 +233,24 @@ def _card(
     }
 
 
+def _first_report(algorithm: Any) -> dict[str, Any]:
+    """Step 0: an untrained policy's evaluation."""
+    return {
+        "env_steps": 0,
+        "updates": 0,
+        "training_iteration": 0,
+        "evaluation": algorithm.evaluate(),
+        **{f"replay/{name}": value for name, value in algorithm.buffer.stats().items()},
+    }
+
+
 def _loop(
-    folder: RunFolder, settings: Settings, algorithm: Any, display: Display, started: float
+    folder: RunFolder,
+    settings: Settings,
+    algorithm: Any,
+    display: Display,
+    first: dict[str, Any],
+    started: float,
 ) -> None:
     from tensorboardX import SummaryWriter
 
@@ -218,14 +259,7 @@ def _loop(
     events = SummaryWriter(str(folder.path))
     display.start()
     try:
-        _publish(
-            folder,
-            events,
-            display,
-            {"env_steps": 0, "updates": 0, "training_iteration": 0}
-            | {"evaluation": algorithm.evaluate()},
-            started,
-        )
+        _publish(folder, events, display, first, started)
         while algorithm.env_steps < settings.total_timesteps:
             report = algorithm.train()
             if algorithm.env_steps >= settings.total_timesteps and "evaluation" not in report:

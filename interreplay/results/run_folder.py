@@ -83,6 +83,7 @@ class RunFolder:
         self.path = path
         self._lock: IO[str] | None = None
         self._made: list[Path] = []
+        self.begun = False
 
     @classmethod
     def locate(
@@ -129,37 +130,24 @@ class RunFolder:
         theirs = {k: v for k, v in self._read(self.config).items() if k not in transient}
         return mine == theirs
 
-    def open(self, *, fresh: bool) -> Path | None:
-        """Make the folder this process's own, empty; an earlier run in it is moved aside.
-
-        Args:
-            fresh: delete the earlier run instead.
-
-        Returns:
-            Where the earlier run was moved, None when there was none.
+    def open(self, *, fresh: bool) -> None:
+        """Make the folder this process's own; an earlier run in it stays until `begin`.
 
         Raises:
             UsageError: the folder can't be written, another process is running in it, or `fresh`
                 would delete files that no run of this project made.
         """
-        moved = None
         try:
             self._make(self.path.parent)
             self._acquire()
-            if self.path.exists() and any(self.path.iterdir()):
-                if not fresh:
-                    moved = self._aside()
-                elif not self._read(self.run).get("interreplay"):
-                    raise UsageError(
-                        f"--fresh won't delete {self.path}: no run.json of this project is in it; "
-                        "move it away or choose another --agent_name"
-                    )
-                else:
-                    shutil.rmtree(self.path)
-            self._make(self.path)
-            probe = self.path / ".write_probe"
+            probe = self.path.with_name(f".{self.path.name}.probe")
             probe.touch()
             probe.unlink()
+            if fresh and self._occupied() and not self._read(self.run).get("interreplay"):
+                raise UsageError(
+                    f"--fresh won't delete {self.path}: no run.json of this project is in it; "
+                    "move it away or choose another --agent_name"
+                )
         except OSError as error:
             self.discard()
             raise UsageError(
@@ -169,7 +157,9 @@ class RunFolder:
         except UsageError:
             self._release()
             raise
-        return moved
+
+    def _occupied(self) -> bool:
+        return self.path.exists() and any(self.path.iterdir())
 
     def _make(self, path: Path) -> None:
         missing = [p for p in (path, *path.parents) if not p.exists()]
@@ -188,17 +178,24 @@ class RunFolder:
     def _acquire(self) -> None:
         """One process per run folder; the lock goes with the process, however it ends."""
         path = self.path.with_name(f".{self.path.name}.lock")
-        lock = open(path, "a+")  # noqa: SIM115  # held for the run's life
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise UsageError(
-                f"another process is running in {self.path}; wait for it, or choose another "
-                "--seed or --agent_name"
-            ) from None
-        except OSError:
-            pass  # a file system without locks: go on unguarded, as two runs seldom share a folder
+        while True:
+            lock = open(path, "a+")  # noqa: SIM115  # held for the run's life
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.close()
+                raise UsageError(
+                    f"another process is running in {self.path}; wait for it, or choose another "
+                    "--seed or --agent_name"
+                ) from None
+            except OSError:
+                break  # a file system without locks: two runs seldom share a folder
+            try:
+                if os.fstat(lock.fileno()).st_ino == path.stat().st_ino:
+                    break
+            except FileNotFoundError:
+                pass
+            lock.close()  # its owner ended and removed the file between open and flock
         self._lock = lock
 
     def _release(self) -> None:
@@ -208,17 +205,30 @@ class RunFolder:
             self._lock = None
 
     def discard(self) -> None:
-        """Take back everything `open` made: for a run that ended before its first report."""
+        """Take back everything `open` made: for a run that ended before `begin`."""
         self._release()
-        if self.path in self._made:
-            shutil.rmtree(self.path, ignore_errors=True)
         for folder in reversed(self._made):
             with contextlib.suppress(OSError):  # gone already, or another run's by now
                 folder.rmdir()
         self._made = []
 
-    def begin(self, settings: dict[str, Any], facts: dict[str, Any]) -> None:
-        """Write `config.json` and `run.json`."""
+    def begin(
+        self, settings: dict[str, Any], facts: dict[str, Any], *, fresh: bool = False
+    ) -> Path | None:
+        """Write `config.json` and `run.json`, when the run has shown that it works.
+
+        An earlier run's folder is moved aside, or deleted where `fresh` is set.
+
+        Returns:
+            Where the earlier run was moved, None when there was none.
+        """
+        moved = None
+        if self._occupied():
+            if fresh:
+                shutil.rmtree(self.path)
+            else:
+                moved = self._aside()
+        self.path.mkdir(exist_ok=True)
         _write_json(self.config, settings)
         _write_json(
             self.run,
@@ -234,6 +244,8 @@ class RunFolder:
                 **facts,
             },
         )
+        self.begun = True
+        return moved
 
     def append(self, report: dict[str, Any]) -> None:
         """Add one line to `result.json`."""

@@ -1,15 +1,62 @@
-"""Convex mixtures of a row and its partner: mixup and NMER."""
+"""Convex mixtures of a row and its partner: mixup and NMER, and what CT shares with them."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from replay_buffers.augmentations.base import Sample
+from replay_buffers.augmentations.base import Sample, Stateless
 from replay_buffers.errors import ReplayError
-from replay_buffers.storage import ACTIONS, Doubles
+from replay_buffers.storage import ACTIONS, Bools, Doubles, Floats
 
 
-class Mixture:
+def mixable(sample: Sample) -> Bools:
+    """Rows that have a partner whose reward spans as many steps as their own."""
+    if sample.partners is None or sample.partnered is None:
+        raise ReplayError("a mixture needs partner rows; give its recipe a partner")
+    if sample.steps is not None and sample.partner_steps is not None:
+        return sample.partnered & (sample.steps == sample.partner_steps)
+    return sample.partnered.copy()
+
+
+def mix(sample: Sample, lam: Floats, mixed: Bools, part: slice) -> None:
+    """Write `y + lam * (x - y)` into columns `part` of the `mixed` rows, and mix their weights.
+
+    `lam` `[n]` is the share of the sampled row x. Equal rows mix to themselves exactly.
+    """
+    assert sample.partners is not None
+    lam[~mixed] = 1.0
+    x, y = sample.rows[mixed, part], sample.partners[mixed, part]
+    sample.rows[mixed, part] = y + lam[mixed, None] * (x - y)
+    # Rounding may step one float past the box that both parents lie in.
+    actions = sample.rows[:, sample.schema.column(ACTIONS)]
+    np.clip(actions, -1.0, 1.0, out=actions)
+    if sample.partner_weights is not None:
+        other = sample.partner_weights
+        sample.weights = np.where(mixed, other + lam * (sample.weights - other), sample.weights)
+    sample.lam = lam
+
+
+class MixtureFigures:
+    """Counts what mixtures did since the last report."""
+
+    def __init__(self) -> None:
+        self._lam_sum, self._mixed, self._seen = 0.0, 0, 0
+
+    def count(self, lam: Floats, mixed: Bools) -> None:
+        self._lam_sum += float(lam[mixed].sum())
+        self._mixed += int(mixed.sum())
+        self._seen += len(lam)
+
+    def report(self) -> dict[str, float]:
+        """Fraction of rows mixed and mean lam of those since the last call."""
+        figures = {"mixed_fraction": self._mixed / max(1, self._seen)}
+        if self._mixed:
+            figures["mean_lam"] = self._lam_sum / self._mixed
+        self._lam_sum, self._mixed, self._seen = 0.0, 0, 0
+        return figures
+
+
+class Mixture(Stateless):
     """`y + lam * (x - y)` for row x and partner y, one lam per row (mixup, arXiv 1710.09412).
 
     obs, action, reward and new_obs are mixed with the same lam; lam weights the sampled row. A pair
@@ -21,9 +68,10 @@ class Mixture:
         law: "beta" draws lam from Beta(alpha, alpha), "uniform" from U(0, 1).
         alpha: the Beta law's parameter.
         probability: the chance of a row being mixed at all, drawn per row.
+        decay: by how much that chance falls with every row added, down to 0.
 
     Raises:
-        ReplayError: alpha not positive, probability outside [0, 1], unknown law.
+        ReplayError: alpha not positive, probability outside [0, 1], negative decay, unknown law.
     """
 
     def __init__(
@@ -32,15 +80,19 @@ class Mixture:
         law: Literal["beta", "uniform"] = "beta",
         alpha: float = 0.75,
         probability: float = 1.0,
+        decay: float = 0.0,
     ) -> None:
         if alpha <= 0:
             raise ReplayError(f"--mixup_alpha is {alpha}; Beta(a, a) needs a positive a")
         if not 0 <= probability <= 1:
             raise ReplayError(f"--prob_interpolation is {probability}; it must lie in [0, 1]")
+        if decay < 0:
+            raise ReplayError(f"--interp_decay_rate is {decay}; it must be 0 or more")
         if law not in ("beta", "uniform"):
             raise ReplayError(f"the mixing law {law!r} is unknown; choose 'beta' or 'uniform'")
-        self._law, self._alpha, self._probability = law, alpha, probability
-        self._lam_sum, self._mixed, self._seen = 0.0, 0, 0
+        self._law, self._alpha = law, alpha
+        self._probability, self._decay = probability, decay
+        self._figures = MixtureFigures()
 
     def _draw(self, count: int, rng: np.random.Generator) -> Doubles:
         if self._law == "uniform":
@@ -48,36 +100,15 @@ class Mixture:
         return rng.beta(self._alpha, self._alpha, count)
 
     def __call__(self, sample: Sample, rng: np.random.Generator) -> None:
-        if sample.partners is None or sample.partnered is None:
-            raise ReplayError("a mixture needs partner rows; give its recipe a partner")
+        mixed = mixable(sample)
+        assert sample.partners is not None  # mixable has checked it
         count = len(sample.rows)
         lam = self._draw(count, rng).astype(np.float32)
-        mixed = sample.partnered & (sample.rows[:, -2] == 0) & (sample.partners[:, -2] == 0)
-        mixed &= rng.random(count) < self._probability
-        lam[~mixed] = 1.0
-        part = sample.schema.continuous
-        x, y = sample.rows[mixed, part], sample.partners[mixed, part]
-        sample.rows[mixed, part] = y + lam[mixed, None] * (x - y)
-        # Rounding may step one float past the box that both parents lie in.
-        actions = sample.rows[:, sample.schema.column(ACTIONS)]
-        np.clip(actions, -1.0, 1.0, out=actions)
-        if sample.partner_weights is not None:
-            other = sample.partner_weights
-            sample.weights = np.where(mixed, other + lam * (sample.weights - other), sample.weights)
-        self._lam_sum += float(lam[mixed].sum())
-        self._mixed += int(mixed.sum())
-        self._seen += count
+        mixed &= (sample.rows[:, -2] == 0) & (sample.partners[:, -2] == 0)
+        mixed &= rng.random(count) < self._probability - self._decay * sample.added
+        mix(sample, lam, mixed, sample.schema.continuous)
+        self._figures.count(lam, mixed)
 
     def stats(self) -> dict[str, float]:
         """Fraction of rows mixed and mean lam of those since the last call."""
-        figures = {"mixed_fraction": self._mixed / max(1, self._seen)}
-        if self._mixed:
-            figures["mean_lam"] = self._lam_sum / self._mixed
-        self._lam_sum, self._mixed, self._seen = 0.0, 0, 0
-        return figures
-
-    def get_state(self) -> dict[str, Any]:
-        return {}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        pass
+        return self._figures.report()
