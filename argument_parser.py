@@ -1,8 +1,7 @@
 """Every flag of the command line, born here once: a typed dataclass turned into an argparse parser.
 
-Settings are resolved in this order, later ones winning: `configs/*.json` (what the environment, the
-trainer and the recipe need), the file given with `--config`, the flags. Nothing is accepted and
-ignored: a flag that the chosen recipe has no use for is an error. Needs neither torch nor ray.
+What was given becomes a complete `Settings` in `interreplay/launch/resolution.py`. Needs neither
+torch nor ray.
 """
 
 import argparse
@@ -193,7 +192,7 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """What concerns this run, as JSON values; `--config` reads it back."""
         values = dataclasses.asdict(self)
-        legacy = set(_SELECTORS) | {"custom_replay_buffer", "uniform_replay"}
+        legacy = set(SELECTORS) | {"custom_replay_buffer", "uniform_replay"}
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in values.items()
@@ -201,7 +200,7 @@ class Settings:
         }
 
 
-_SELECTORS = {
+SELECTORS = {
     "s4rl_baseline": "s4rl",
     "ct_baseline": "ct",
     "only_noise": "gaussian",
@@ -209,7 +208,7 @@ _SELECTORS = {
     "naive_mixup_baseline": "mixup",
     "noisy_replay_baseline": "gaussian",
 }
-_FIELDS = {f.name: f for f in dataclasses.fields(Settings)}
+FIELDS = {f.name: f for f in dataclasses.fields(Settings)}
 _HINTS = typing.get_type_hints(Settings)
 
 
@@ -309,7 +308,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--print_config", action="store_true", help="print the resolved settings and stop"
     )
-    for name, spec in _FIELDS.items():
+    for name, spec in FIELDS.items():
         options = dict(spec.metadata)
         names = (f"--{name}", *options["aliases"])
         text = options["help"].replace("%", "%%")
@@ -337,21 +336,22 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse(argv: Sequence[str]) -> tuple[Settings, bool]:
+def read(argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any], bool]:
     """Read a command line.
 
     Returns:
-        The resolved settings, and whether they are only to be printed.
+        The flags that were given, the settings of the `--config` file, and whether the resolved
+        settings are only to be printed.
 
     Raises:
-        UsageError: a flag, value, file or combination that can't be used.
+        UsageError: a flag, a value or a file that can't be used.
     """
-    given: dict[str, Any] = {
+    flags: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in vars(build_parser().parse_args(list(argv))).items()
     }
-    path, only_print = given.pop("config", None), given.pop("print_config", False)
-    return resolve(given, read_config(path) if path else {}), only_print
+    path, only_print = flags.pop("config", None), flags.pop("print_config", False)
+    return flags, read_config(path) if path else {}, only_print
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -365,178 +365,8 @@ def read_config(path: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UsageError(f"--config {path} must hold one JSON object of settings")
     for name in content:
-        if name not in _FIELDS:
-            close = difflib.get_close_matches(name, list(_FIELDS), n=1)
+        if name not in FIELDS:
+            close = difflib.get_close_matches(name, list(FIELDS), n=1)
             hint = f"did you mean {close[0]}?" if close else "--help lists all settings"
             raise UsageError(f"unknown setting {name!r} in {path}: {hint}")
     return {name: _read(name, value, path) for name, value in content.items() if value is not None}
-
-
-# -- resolving ---------------------------------------------------------------------------------
-
-
-def _defaults(file: str, key: str) -> dict[str, Any]:
-    table = json.loads((CONFIGS / file).read_text())
-    values = table.get(key, table.get("default", {}))
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-
-
-def _without_overruled(file: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
-    """The file's settings less those that a flag replaces under another name."""
-    overruled: set[str] = set()
-    recipe_names = {*_SELECTORS, "custom_replay_buffer", "buffer", "uniform_replay"}
-    if any(flags.get(name) not in (None, False) for name in recipe_names) or (
-        "custom_replay_buffer" in flags
-    ):
-        overruled |= recipe_names
-        if file.get("buffer") == "per":
-            overruled.add("prioritized_replay")
-    if flags.get("smote_interpolation"):
-        overruled |= {"mixup_alpha", "mixup_interpolation"}
-    if flags.get("mixup_interpolation") or "mixup_alpha" in flags:
-        overruled.add("smote_interpolation")
-    return {name: value for name, value in file.items() if name not in overruled}
-
-
-def resolve(flags: dict[str, Any], file: dict[str, Any] | None = None) -> Settings:
-    """Complete what was given by what `configs/` knows, and refuse what contradicts itself."""
-    file = _without_overruled(dict(file or {}), flags)
-    given = {**file, **flags}
-    recipe, prioritized = choose_recipe(given)
-    trainer = given.get("trainer", _FIELDS["trainer"].default)
-    unused = _unused(given, trainer, recipe, prioritized)
-    if given.get("uniform_replay"):
-        # Whatever the recipe: what belongs to it goes with it.
-        given = {name: value for name, value in given.items() if name not in unused}
-    else:
-        # What the file says of another recipe or trainer was said of that one, not of this run.
-        given = {name: v for name, v in given.items() if name in flags or name not in unused}
-        _check_relevance(given, unused)
-    env_name = re.sub(r"-v\d+$", "", given.get("env", _FIELDS["env"].default))
-    values = {
-        **_defaults("environments.json", env_name),
-        **_defaults("trainers.json", trainer),
-        **_defaults("recipes.json", recipe),
-        **(_defaults("recipes.json", "prioritized") if prioritized else {}),
-        **given,
-        "buffer": recipe,
-        "prioritized_replay": prioritized,
-    }
-    for legacy in (*_SELECTORS, "custom_replay_buffer", "uniform_replay"):
-        values.pop(legacy, None)
-    if values.get("noise_multiple") is not None:
-        values["noise_std"] = None
-    if recipe == "ct" and not values.get("ct_fixed"):
-        values["mixup_alpha"] = None
-    if values.get("smote_interpolation"):
-        values["mixup_alpha"] = None
-    settings = Settings(**values)
-    _check_ranges(settings)
-    if settings.local_mode and settings.num_workers:
-        raise UsageError(
-            f"--local_mode keeps everything in one process but --num_workers is "
-            f"{settings.num_workers}; drop one of them"
-        )
-    return settings
-
-
-def choose_recipe(given: dict[str, Any]) -> tuple[str, bool]:
-    """The catalog name, and whether sampling is prioritized, by `--buffer` or the old selectors."""
-    named = {f"--{name}": recipe for name, recipe in _SELECTORS.items() if given.get(name)}
-    if given.get("buffer"):
-        named[f"--buffer {given['buffer']}"] = given["buffer"]
-    if len(set(named.values())) > 1:
-        first, second = list(named)[:2]
-        raise UsageError(f"{first} and {second} name two different recipes; keep one of them")
-    recipe = next(iter(named.values()), None)
-    custom = given.get("custom_replay_buffer")
-    if custom is False and recipe not in (None, "vanilla", "per"):
-        raise UsageError(
-            f"--custom_replay_buffer False and {next(iter(named))} contradict each other; "
-            "drop one of them"
-        )
-    if custom is True and recipe in ("vanilla", "per"):
-        raise UsageError(
-            f"--custom_replay_buffer True and --buffer {recipe} contradict each other; "
-            "drop one of them"
-        )
-    recipe = recipe or ("nmer" if custom else "vanilla")
-    prioritized = bool(given.get("prioritized_replay")) or recipe == "per"
-    if given.get("uniform_replay"):
-        recipe = "vanilla"
-    return ("per" if recipe == "vanilla" and prioritized else recipe), prioritized
-
-
-def _recipe_flags(given: dict[str, Any], recipe: str, prioritized: bool) -> dict[str, Any]:
-    """Of each flag that belongs to recipes: does this run's use it, and what would."""
-    line = CATALOG[recipe]
-    mixes = line.augmentation == "mixture"
-    fixed_ct = recipe == "ct" and bool(given.get("ct_fixed"))
-    additive = bool(given.get("only_noise") or given.get("noise_multiple") is not None)
-    of_neighbours = "recipes with nearest neighbours (nmer)"
-    of_mixtures = "recipes that mix (mixup, nmer)"
-    in_pairs = "a recipe that mixes, together with --prioritized_replay"
-    paired = prioritized and line.partner is not None
-    noisy = line.augmentation == "gaussian_noise"
-    return {
-        "kneighbors": (line.partner == "nearest", of_neighbours),
-        "furthest_neighbor": (line.partner == "nearest", of_neighbours),
-        "smote_interpolation": (mixes, of_mixtures),
-        "mixup_interpolation": (mixes, of_mixtures),
-        "mixup_alpha": (mixes or fixed_ct, f"{of_mixtures}, or ct with --ct_fixed"),
-        "prob_interpolation": (mixes, of_mixtures),
-        "interp_decay_rate": (mixes, of_mixtures),
-        "interp_prio_update": (paired, in_pairs),
-        "use_importance_sampling": (paired, in_pairs),
-        "ct_fixed": (recipe == "ct", "the ct recipe"),
-        "s4rl_view": (recipe == "s4rl", "the s4rl recipe"),
-        "s4rl_num_views": (recipe == "s4rl", "the s4rl recipe"),
-        "noise_std": (noisy and not additive, "the gaussian recipe without --only_noise"),
-        "noise_multiple": (noisy, "the gaussian recipe (--only_noise)"),
-        "prioritized_replay_alpha": (prioritized, "--prioritized_replay"),
-        "prioritized_replay_beta": (prioritized, "--prioritized_replay"),
-        "final_prioritized_replay_beta": (prioritized, "--prioritized_replay"),
-    }
-
-
-def _unused(given: dict[str, Any], trainer: str, recipe: str, prioritized: bool) -> dict[str, str]:
-    """Settings that nothing in this run would read, each with why."""
-    unused = {}
-    for name, spec in _FIELDS.items():
-        only = spec.metadata.get("trainers", (trainer,))
-        if trainer not in only:
-            unused[name] = f"--{name} concerns {only[0]}, but the trainer is {trainer}; drop it"
-    for name, (used, by) in _recipe_flags(given, recipe, prioritized).items():
-        if not used:
-            unused[name] = f"--{name} needs {by}, but this run's recipe is {recipe}; drop it"
-    return unused
-
-
-def _check_relevance(given: dict[str, Any], unused: dict[str, str]) -> None:
-    """A flag that nothing would read is an error, not a wish."""
-    for name, why in unused.items():
-        if given.get(name) not in (None, False):
-            raise UsageError(why)
-    if given.get("only_noise") and given.get("noise_multiple") is None:
-        raise UsageError("--only_noise needs --noise_multiple, the size of the noise")
-    if given.get("smote_interpolation") and given.get("mixup_interpolation"):
-        raise UsageError("--smote_interpolation and --mixup_interpolation exclude each other")
-    if given.get("smote_interpolation") and given.get("mixup_alpha") is not None:
-        raise UsageError("--mixup_alpha has no meaning under --smote_interpolation; drop it")
-
-
-def _check_ranges(settings: Settings) -> None:
-    for name, spec in _FIELDS.items():
-        value, rule = getattr(settings, name), spec.metadata
-        choices = rule.get("choices")
-        if choices and value is not None and value not in choices:
-            raise UsageError(f"--{name} is {value!r}; choose one of {', '.join(choices)}")
-        for number in value if isinstance(value, tuple) else (value,):
-            if number is None or isinstance(number, str):
-                continue
-            if "least" in rule and number < rule["least"]:
-                raise UsageError(f"--{name} is {number}; it must be {rule['least']} or more")
-            if "above" in rule and number <= rule["above"]:
-                raise UsageError(f"--{name} is {number}; it must be above {rule['above']}")
-            if "most" in rule and number > rule["most"]:
-                raise UsageError(f"--{name} is {number}; it must be {rule['most']} or less")

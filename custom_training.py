@@ -5,15 +5,15 @@ import json
 import sys
 from collections.abc import Sequence
 
-import argument_parser
 from interreplay.errors import UsageError
+from interreplay.launch.resolution import parse
 
 
 def main(argv: Sequence[str]) -> int:
     """Exit code: 0 done, 2 for what the user can mend (one sentence on stderr), 130 for Ctrl-C."""
     debugging = "--local_mode" in argv
     try:
-        settings, only_print = argument_parser.parse(argv)
+        settings, only_print = parse(argv)
         if only_print:
             print(json.dumps(settings.to_dict(), indent=2))
             return 0

@@ -78,7 +78,7 @@ def check_run(trainer: str, recipe: str, prioritized: bool) -> Callable[[], str]
     """A short run of one trainer with one recipe."""
 
     def check() -> str:
-        from argument_parser import parse
+        from interreplay.launch.resolution import parse
         from interreplay.launch.run import train
 
         folder = tempfile.mkdtemp(prefix="smoketest-")

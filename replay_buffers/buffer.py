@@ -18,7 +18,7 @@ from replay_buffers.augmentations import (
 )
 from replay_buffers.catalog import CATALOG, Recipe
 from replay_buffers.errors import ReplayError
-from replay_buffers.neighbors import NeighborTable, table_bytes
+from replay_buffers.neighbor_table import NeighborTable, table_bytes
 from replay_buffers.partners import FollowingPartner, NearestPartner, Partner, RandomPartner
 from replay_buffers.samplers import (
     PrioritizedSampler,

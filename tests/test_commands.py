@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from argument_parser import parse
+from interreplay.launch.resolution import parse
 from replay_buffers import CATALOG
 
 ROOT = Path(__file__).parents[1]

@@ -8,11 +8,11 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 import tests.fake_envs  # noqa: F401
-from argument_parser import parse
 from interreplay.algorithms import off_policy
 from interreplay.algorithms.off_policy import OffPolicy
 from interreplay.algorithms.sac import SAC, SACConfig
 from interreplay.errors import UsageError
+from interreplay.launch.resolution import parse
 from interreplay.launch.run import train
 
 

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
 from replay_buffers.errors import ReplayError
-from replay_buffers.neighbors import ExactNeighbors, Metric, NeighborTable, table_bytes
+from replay_buffers.neighbor_table import NeighborTable, table_bytes
+from replay_buffers.neighbors import ExactNeighbors, Metric
 from replay_buffers.partners import FollowingPartner, NearestPartner, RandomPartner
 from replay_buffers.storage import Schema, Storage
 

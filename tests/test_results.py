@@ -10,10 +10,10 @@ from PIL import Image
 from rich.console import Console
 
 import tests.fake_envs  # noqa: F401
-from argument_parser import parse
 from interreplay.errors import UsageError
 from interreplay.launch import run as run_module
 from interreplay.launch.display import Display
+from interreplay.launch.resolution import parse
 from interreplay.launch.run import train
 from interreplay.results import RunFolder, learning_curve
 from interreplay.results.run_folder import plain

@@ -42,7 +42,7 @@ LAZY = {
 }
 LAZY_FILES = {
     "argument_parser.py": {"ray", "torch"},
-    "custom_training.py": {"ray", "torch", "interreplay.launch"},
+    "custom_training.py": {"ray", "torch", "interreplay.launch.run"},
     "smoketest.py": {"ray", "torch"},
 }
 

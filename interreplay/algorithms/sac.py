@@ -6,9 +6,10 @@ import torch
 from ray.rllib.core.columns import Columns
 from torch import Tensor
 
+from interreplay.algorithms.config import OffPolicyConfig
 from interreplay.algorithms.learner import WEIGHTS, OffPolicyLearner
 from interreplay.algorithms.modules import SACModule
-from interreplay.algorithms.off_policy import OffPolicy, OffPolicyConfig
+from interreplay.algorithms.off_policy import OffPolicy
 
 
 class SACLearner(OffPolicyLearner):

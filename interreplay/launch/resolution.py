@@ -1,0 +1,195 @@
+"""From what was given to a complete run: defaults, precedence, and what contradicts itself.
+
+Settings are resolved in this order, later ones winning: `configs/*.json` (what the environment, the
+trainer and the recipe need), the file given with `--config`, the flags. Nothing is accepted and
+ignored: a flag that the chosen recipe or trainer has no use for is an error.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from argument_parser import CONFIGS, FIELDS, SELECTORS, Settings, read
+from interreplay.errors import UsageError
+from replay_buffers.catalog import CATALOG
+
+
+def parse(argv: Sequence[str]) -> tuple[Settings, bool]:
+    """Read and resolve a command line.
+
+    Returns:
+        The resolved settings, and whether they are only to be printed.
+
+    Raises:
+        UsageError: a flag, value, file or combination that can't be used.
+    """
+    flags, file, only_print = read(argv)
+    return resolve(flags, file), only_print
+
+
+def _defaults(file: str, key: str) -> dict[str, Any]:
+    table = json.loads((CONFIGS / file).read_text())
+    values = table.get(key, table.get("default", {}))
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+
+
+def _without_overruled(file: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
+    """The file's settings less those that a flag replaces under another name."""
+    overruled: set[str] = set()
+    recipe_names = {*SELECTORS, "custom_replay_buffer", "buffer", "uniform_replay"}
+    if any(flags.get(name) not in (None, False) for name in recipe_names) or (
+        "custom_replay_buffer" in flags
+    ):
+        overruled |= recipe_names
+        if file.get("buffer") == "per":
+            overruled.add("prioritized_replay")
+    if flags.get("smote_interpolation"):
+        overruled |= {"mixup_alpha", "mixup_interpolation"}
+    if flags.get("mixup_interpolation") or "mixup_alpha" in flags:
+        overruled.add("smote_interpolation")
+    return {name: value for name, value in file.items() if name not in overruled}
+
+
+def resolve(flags: dict[str, Any], file: dict[str, Any] | None = None) -> Settings:
+    """Complete what was given by what `configs/` knows, and refuse what contradicts itself."""
+    file = _without_overruled(dict(file or {}), flags)
+    given = {**file, **flags}
+    recipe, prioritized = choose_recipe(given)
+    trainer = given.get("trainer", FIELDS["trainer"].default)
+    unused = _unused(given, trainer, recipe, prioritized)
+    if given.get("uniform_replay"):
+        # Whatever the recipe: what belongs to it goes with it.
+        given = {name: value for name, value in given.items() if name not in unused}
+    else:
+        # What the file says of another recipe or trainer was said of that one, not of this run.
+        given = {name: v for name, v in given.items() if name in flags or name not in unused}
+        _check_relevance(given, unused)
+    env_name = re.sub(r"-v\d+$", "", given.get("env", FIELDS["env"].default))
+    values = {
+        **_defaults("environments.json", env_name),
+        **_defaults("trainers.json", trainer),
+        **_defaults("recipes.json", recipe),
+        **(_defaults("recipes.json", "prioritized") if prioritized else {}),
+        **given,
+        "buffer": recipe,
+        "prioritized_replay": prioritized,
+    }
+    for legacy in (*SELECTORS, "custom_replay_buffer", "uniform_replay"):
+        values.pop(legacy, None)
+    if values.get("noise_multiple") is not None:
+        values["noise_std"] = None
+    if recipe == "ct" and not values.get("ct_fixed"):
+        values["mixup_alpha"] = None
+    if values.get("smote_interpolation"):
+        values["mixup_alpha"] = None
+    settings = Settings(**values)
+    _check_ranges(settings)
+    if settings.local_mode and settings.num_workers:
+        raise UsageError(
+            f"--local_mode keeps everything in one process but --num_workers is "
+            f"{settings.num_workers}; drop one of them"
+        )
+    return settings
+
+
+def choose_recipe(given: dict[str, Any]) -> tuple[str, bool]:
+    """The catalog name, and whether sampling is prioritized, by `--buffer` or the old selectors."""
+    named = {f"--{name}": recipe for name, recipe in SELECTORS.items() if given.get(name)}
+    if given.get("buffer"):
+        named[f"--buffer {given['buffer']}"] = given["buffer"]
+    if len(set(named.values())) > 1:
+        first, second = list(named)[:2]
+        raise UsageError(f"{first} and {second} name two different recipes; keep one of them")
+    recipe = next(iter(named.values()), None)
+    custom = given.get("custom_replay_buffer")
+    if custom is False and recipe not in (None, "vanilla", "per"):
+        raise UsageError(
+            f"--custom_replay_buffer False and {next(iter(named))} contradict each other; "
+            "drop one of them"
+        )
+    if custom is True and recipe in ("vanilla", "per"):
+        raise UsageError(
+            f"--custom_replay_buffer True and --buffer {recipe} contradict each other; "
+            "drop one of them"
+        )
+    recipe = recipe or ("nmer" if custom else "vanilla")
+    prioritized = bool(given.get("prioritized_replay")) or recipe == "per"
+    if given.get("uniform_replay"):
+        recipe = "vanilla"
+    return ("per" if recipe == "vanilla" and prioritized else recipe), prioritized
+
+
+def _recipe_flags(given: dict[str, Any], recipe: str, prioritized: bool) -> dict[str, Any]:
+    """Of each flag that belongs to recipes: does this run's use it, and what would."""
+    line = CATALOG[recipe]
+    mixes = line.augmentation == "mixture"
+    fixed_ct = recipe == "ct" and bool(given.get("ct_fixed"))
+    additive = bool(given.get("only_noise") or given.get("noise_multiple") is not None)
+    of_neighbours = "recipes with nearest neighbours (nmer)"
+    of_mixtures = "recipes that mix (mixup, nmer)"
+    in_pairs = "a recipe that mixes, together with --prioritized_replay"
+    paired = prioritized and line.partner is not None
+    noisy = line.augmentation == "gaussian_noise"
+    return {
+        "kneighbors": (line.partner == "nearest", of_neighbours),
+        "furthest_neighbor": (line.partner == "nearest", of_neighbours),
+        "smote_interpolation": (mixes, of_mixtures),
+        "mixup_interpolation": (mixes, of_mixtures),
+        "mixup_alpha": (mixes or fixed_ct, f"{of_mixtures}, or ct with --ct_fixed"),
+        "prob_interpolation": (mixes, of_mixtures),
+        "interp_decay_rate": (mixes, of_mixtures),
+        "interp_prio_update": (paired, in_pairs),
+        "use_importance_sampling": (paired, in_pairs),
+        "ct_fixed": (recipe == "ct", "the ct recipe"),
+        "s4rl_view": (recipe == "s4rl", "the s4rl recipe"),
+        "s4rl_num_views": (recipe == "s4rl", "the s4rl recipe"),
+        "noise_std": (noisy and not additive, "the gaussian recipe without --only_noise"),
+        "noise_multiple": (noisy, "the gaussian recipe (--only_noise)"),
+        "prioritized_replay_alpha": (prioritized, "--prioritized_replay"),
+        "prioritized_replay_beta": (prioritized, "--prioritized_replay"),
+        "final_prioritized_replay_beta": (prioritized, "--prioritized_replay"),
+    }
+
+
+def _unused(given: dict[str, Any], trainer: str, recipe: str, prioritized: bool) -> dict[str, str]:
+    """Settings that nothing in this run would read, each with why."""
+    unused = {}
+    for name, spec in FIELDS.items():
+        only = spec.metadata.get("trainers", (trainer,))
+        if trainer not in only:
+            unused[name] = f"--{name} concerns {only[0]}, but the trainer is {trainer}; drop it"
+    for name, (used, by) in _recipe_flags(given, recipe, prioritized).items():
+        if not used:
+            unused[name] = f"--{name} needs {by}, but this run's recipe is {recipe}; drop it"
+    return unused
+
+
+def _check_relevance(given: dict[str, Any], unused: dict[str, str]) -> None:
+    """A flag that nothing would read is an error, not a wish."""
+    for name, why in unused.items():
+        if given.get(name) not in (None, False):
+            raise UsageError(why)
+    if given.get("only_noise") and given.get("noise_multiple") is None:
+        raise UsageError("--only_noise needs --noise_multiple, the size of the noise")
+    if given.get("smote_interpolation") and given.get("mixup_interpolation"):
+        raise UsageError("--smote_interpolation and --mixup_interpolation exclude each other")
+    if given.get("smote_interpolation") and given.get("mixup_alpha") is not None:
+        raise UsageError("--mixup_alpha has no meaning under --smote_interpolation; drop it")
+
+
+def _check_ranges(settings: Settings) -> None:
+    for name, spec in FIELDS.items():
+        value, rule = getattr(settings, name), spec.metadata
+        choices = rule.get("choices")
+        if choices and value is not None and value not in choices:
+            raise UsageError(f"--{name} is {value!r}; choose one of {', '.join(choices)}")
+        for number in value if isinstance(value, tuple) else (value,):
+            if number is None or isinstance(number, str):
+                continue
+            if "least" in rule and number < rule["least"]:
+                raise UsageError(f"--{name} is {number}; it must be {rule['least']} or more")
+            if "above" in rule and number <= rule["above"]:
+                raise UsageError(f"--{name} is {number}; it must be above {rule['above']}")
+            if "most" in rule and number > rule["most"]:
+                raise UsageError(f"--{name} is {number}; it must be {rule['most']} or less")
