@@ -299,6 +299,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The command line of `custom_training.py`; only flags that were given appear in its result."""
     parser = _Parser(
         prog="custom_training.py",
+        usage="custom_training.py [flags]",
         description="Train an agent with a replay recipe on a continuous control environment.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,

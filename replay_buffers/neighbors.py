@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from replay_buffers.errors import ReplayError
+from replay_buffers.parts import Stateless
 from replay_buffers.storage import Doubles, Ints, Storage
 
 # One matrix product is this many queries times this many stored rows: 8 MB of float64.
@@ -109,7 +110,7 @@ def check_k(k: int) -> int:
     return k
 
 
-class ExactNeighbors:
+class ExactNeighbors(Stateless):
     """Brute force over all stored rows, in float64, with the scale of the moment.
 
     Costs O(n N d) for n queries over N rows of d dimensions.
@@ -136,12 +137,3 @@ class ExactNeighbors:
             found, squares = search(self._storage, metric, self._products, positions[part], wanted)
             ids[part, :wanted], distances[part, :wanted] = found, np.sqrt(squares)
         return ids, distances
-
-    def stats(self) -> dict[str, float]:
-        return {}
-
-    def get_state(self) -> dict[str, Any]:
-        return {}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        pass

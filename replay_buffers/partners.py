@@ -6,6 +6,7 @@ import numpy as np
 
 from replay_buffers.errors import ReplayError
 from replay_buffers.neighbors import Neighbors
+from replay_buffers.parts import Stateless
 from replay_buffers.storage import Doubles, Ints, Storage
 
 
@@ -21,19 +22,6 @@ class Partner(Protocol):
     def get_state(self) -> dict[str, Any]: ...
 
     def set_state(self, state: dict[str, Any]) -> None: ...
-
-
-class Stateless:
-    """For a partner that remembers nothing between samples."""
-
-    def stats(self) -> dict[str, float]:
-        return {}
-
-    def get_state(self) -> dict[str, Any]:
-        return {}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        pass
 
 
 class RandomPartner(Stateless):

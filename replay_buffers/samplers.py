@@ -5,6 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from replay_buffers.errors import ReplayError
+from replay_buffers.parts import Stateless
 from replay_buffers.storage import Doubles, Floats, Ints, Storage
 from replay_buffers.trees import WideTree, tree_bytes
 
@@ -37,7 +38,7 @@ class Sampler(Protocol):
     def set_state(self, state: dict[str, Any]) -> None: ...
 
 
-class UniformSampler:
+class UniformSampler(Stateless):
     """Every stored row is equally likely."""
 
     prioritized = False
@@ -60,15 +61,6 @@ class UniformSampler:
     def update_parents(
         self, numbers: Ints, partners: Ints, lam: Floats, td_errors: Doubles
     ) -> None:
-        pass
-
-    def stats(self) -> dict[str, float]:
-        return {}
-
-    def get_state(self) -> dict[str, Any]:
-        return {}
-
-    def set_state(self, state: dict[str, Any]) -> None:
         pass
 
 

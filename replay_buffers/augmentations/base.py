@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from replay_buffers.parts import Stateless
 from replay_buffers.storage import Bools, Floats, Ints, Schema
 
 
@@ -72,8 +73,8 @@ class Augmentation(Protocol):
     def set_state(self, state: dict[str, Any]) -> None: ...
 
 
-class Stateless:
-    """For an augmentation that neither learns nor asks: nothing to save, one view."""
+class Plain(Stateless):
+    """For an augmentation that neither learns nor asks, and gives one view of each row."""
 
     views = 1
     sequential = False
@@ -81,17 +82,8 @@ class Stateless:
     def attach(self, context: Context) -> None:
         pass
 
-    def stats(self) -> dict[str, float]:
-        return {}
 
-    def get_state(self) -> dict[str, Any]:
-        return {}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        pass
-
-
-class Identity(Stateless):
+class Identity(Plain):
     """Rows as they were lived."""
 
     def __call__(self, sample: Sample, rng: np.random.Generator) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from replay_buffers.augmentations.base import Context, Sample, Stateless
+from replay_buffers.augmentations.base import Context, Plain, Sample
 from replay_buffers.augmentations.mixture import MixtureFigures, mix, mixable
 from replay_buffers.errors import ReplayError
 from replay_buffers.storage import REWARDS, Bools, Floats, Schema
@@ -15,7 +15,7 @@ from replay_buffers.storage import REWARDS, Bools, Floats, Schema
 _LEAST, _MOST = 1e-6, 1.0
 
 
-class AdaptiveMixture(Stateless):
+class AdaptiveMixture(Plain):
     """Mixes a step with the next one of its episode, lam ~ Beta(b, b) with b learned.
 
     Lin et al. 2021 (arXiv 2011.14487). An energy model D(s, a) -> (s', r), two hidden layers of

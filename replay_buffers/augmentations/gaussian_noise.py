@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from replay_buffers.augmentations.base import Sample, Stateless
+from replay_buffers.augmentations.base import Plain, Sample
 from replay_buffers.errors import ReplayError
 from replay_buffers.storage import ACTIONS, Floats, Storage
 
 
-class GaussianNoise(Stateless):
+class GaussianNoise(Plain):
     """Every element of obs, action, reward and new_obs times 1 + std * e, e ~ N(0, 1).
 
     e is drawn for each element of each row. Actions are clipped back into [-1, 1]; the two flags

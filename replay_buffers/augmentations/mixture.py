@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from replay_buffers.augmentations.base import Sample, Stateless
+from replay_buffers.augmentations.base import Plain, Sample
 from replay_buffers.errors import ReplayError
 from replay_buffers.storage import ACTIONS, Bools, Doubles, Floats
 
@@ -56,7 +56,7 @@ class MixtureFigures:
         return figures
 
 
-class Mixture(Stateless):
+class Mixture(Plain):
     """`y + lam * (x - y)` for row x and partner y, one lam per row (mixup, arXiv 1710.09412).
 
     obs, action, reward and new_obs are mixed with the same lam; lam weights the sampled row. A pair

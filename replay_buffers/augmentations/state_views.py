@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from replay_buffers.augmentations.base import Context, Sample, Stateless
+from replay_buffers.augmentations.base import Context, Plain, Sample
 from replay_buffers.errors import ReplayError
 from replay_buffers.storage import NEXT_OBS, OBS, Floats
 
@@ -57,7 +57,7 @@ VIEWS = (*_ALIKE, "adversarial", "mixup")
 _ADVERSARIAL_STEP = 1e-4
 
 
-class StateViews(Stateless):
+class StateViews(Plain):
     """Gives `views` views of each sampled row; the learner averages over a row's views.
 
     Five views change obs and new_obs by independent draws of the same kind. "adversarial" moves
