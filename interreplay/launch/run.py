@@ -158,7 +158,7 @@ def _accounted(folder: RunFolder) -> Iterator[None]:
         if not folder.begun:
             folder.discard()
         else:
-            interrupted = isinstance(error, KeyboardInterrupt)
+            interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # Ctrl-C, SIGTERM
             folder.end("interrupted" if interrupted else "failed", error=str(usage or error))
         if usage is not None and usage is not error:
             raise usage from error
