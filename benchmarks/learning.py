@@ -24,7 +24,10 @@ from replay_buffers.catalog import CATALOG
 ROOT = Path(__file__).resolve().parents[1]
 AGENT = "learning"
 # Environment -> (budget, env steps in an iteration, the return that counts as learned).
-ENVIRONMENTS = {"Pendulum-v1": (8_000, 1_000, -200.0), "InvertedPendulum-v5": (25_000, 2_500, 900.0)}
+ENVIRONMENTS = {
+    "Pendulum-v1": (8_000, 1_000, -200.0),
+    "InvertedPendulum-v5": (25_000, 2_500, 900.0),
+}
 EPISODES = 10
 
 

@@ -115,10 +115,12 @@ def test_views_of_a_row_are_averaged_before_the_error_is_squared():
     values = torch.tensor([[1.0, 2.0, 5.0, 4.0]])  # one critic, two rows, contiguous by view
     target = torch.tensor([0.0, 1.0, 2.0, 3.0])
     weights = torch.tensor([1.0, 3.0, 1.0, 3.0])
-    loss, td_errors = learner.critic_regression(values, target, weights)
+    loss, td_errors, gradient = learner.critic_regression(values, target, weights)
     # Means: values 3 and 3, targets 1 and 2: errors 2 and 1.
     assert td_errors.tolist() == [2.0, 1.0]
     assert loss.item() == pytest.approx((1 * 0.5 * 4 + 3 * 0.5 * 1) / 2)
+    # Each row's weight times its error, over two rows and two views.
+    assert gradient.tolist() == [[0.5, 0.75, 0.5, 0.75]]
 
 
 def test_the_gradient_lent_to_views_is_that_of_q_at_the_policys_action():

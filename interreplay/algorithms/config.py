@@ -30,6 +30,8 @@ class OffPolicyConfig(AlgorithmConfig):
         self.gamma = 0.99
         self.train_batch_size_per_learner = 256
         self.hidden_sizes: tuple[int, ...] = (256, 256)
+        # Adds actor_l2 / 2 times the squared weights of the policy's layers to its loss.
+        self.actor_l2 = 0.0
         self.recipe = "vanilla"
         self.prioritized_replay = False
         self.buffer_size = 1_000_000

@@ -13,6 +13,8 @@ from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from torch import Tensor
 from torch.nn import functional as F
 
+from interreplay.algorithms.backprop import Backprop, layers_of
+from interreplay.algorithms.flat_adam import FlatAdam
 from interreplay.errors import UsageError
 
 TD_ERRORS = "td_errors"
@@ -127,7 +129,7 @@ class OffPolicyLearner(TorchLearner):
 
     def critic_regression(
         self, values: Tensor, target: Tensor, weights: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Regress Q values `[C, B]` on a target `[B]`.
 
         With V views of each row (`[C, V B]` and `[V B]`, contiguous by view) both are averaged over
@@ -135,7 +137,8 @@ class OffPolicyLearner(TorchLearner):
 
         Returns:
             The loss: half the weighted squared error (or Huber's), summed over the C critics and
-            averaged over the rows; and |TD error| `[B]`, averaged over the critics.
+            averaged over the rows; |TD error| `[B]`, averaged over the critics; and the loss's
+            gradient with respect to the values, `[C, V B]`.
         """
         views = self.config.num_views
         if views > 1:
@@ -143,11 +146,16 @@ class OffPolicyLearner(TorchLearner):
             target = target.view(views, -1).mean(0)
             weights = weights[: len(target)]
         errors = values - target
+        detached = errors.detach()
         if self.config.huber_loss:
             per_row = F.huber_loss(values, target.expand_as(values), reduction="none").sum(0)
+            gradient = weights * detached.clamp(-1.0, 1.0) / len(target)
         else:
             per_row = 0.5 * (errors**2).sum(0)
-        return (weights * per_row).mean(), errors.detach().abs().mean(0)
+            gradient = weights * detached / len(target)
+        if views > 1:
+            gradient = gradient.repeat(1, views) / views
+        return (weights * per_row).mean(), detached.abs().mean(0), gradient
 
     def _record(self, **figures: Tensor) -> None:
         for name, value in figures.items():
@@ -164,41 +172,55 @@ class OffPolicyLearner(TorchLearner):
 
         Asking autograd for these gradients alone is what freezes the critics in the actor's pass.
         """
-        optimizer = self.get_optimizer(DEFAULT_MODULE_ID, optimizer_name)
-        parameters = self._optimizer_parameters[optimizer]
+        parameters = self.get_optimizer(DEFAULT_MODULE_ID, optimizer_name).members
         gradients = torch.autograd.grad(loss, parameters)
-        for parameter, gradient in zip(parameters, self._averaged(gradients), strict=True):
-            parameter.grad = gradient
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad.copy_(gradient)
+        self._step(optimizer_name)
+
+    def _step(self, optimizer_name: str) -> None:
+        """One optimizer step on the gradients that stand in `.grad`; decays the policy's weights.
+
+        The penalty actor_l2 / 2 * sum(w^2) on the policy's weight matrices joins its loss here, by
+        its gradient; the reported actor loss is without it.
+        """
+        optimizer = self.get_optimizer(DEFAULT_MODULE_ID, optimizer_name)
+        if optimizer_name == "actor" and self.config.actor_l2 > 0:
+            for weight in optimizer.members:
+                if weight.dim() > 1:
+                    weight.grad.add_(weight.data, alpha=self.config.actor_l2)
+        if self.distributed:
+            self._average(optimizer.vector.grad)
         optimizer.step()
 
-    def _averaged(self, gradients: tuple[Tensor, ...]) -> Iterable[Tensor]:
+    def _average(self, gradient: Tensor) -> None:
         """The mean over all learners: RLlib's DDP wrapper only sees its own forward pass."""
-        if not self.distributed:
-            return gradients
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        torch.distributed.all_reduce(flat)
-        flat /= self.config.num_learners
-        parts = flat.split([gradient.numel() for gradient in gradients])
-        return [p.view_as(g) for p, g in zip(parts, gradients, strict=True)]
+        torch.distributed.all_reduce(gradient)
+        gradient /= self.config.num_learners
+
+    def _passes(self, net: torch.nn.Module, critic: int | None = None) -> Backprop | None:
+        """Written-out passes of a network; None where only autograd will do."""
+        layers = layers_of(net, critic) if str(self._device) == "cpu" else None
+        return None if layers is None else Backprop(layers)
 
     def _move_targets(self) -> None:
         """target <- target + tau (network - target)."""
         for targets, sources in self._pairs:
             torch._foreach_lerp_(targets, sources, self.config.tau)
 
-    def _adam(self, name: str, parameters: Iterable[Tensor], lr: float) -> None:
-        parameters = list(parameters)
+    def _adam(self, name: str, parameters: Iterable[torch.nn.Parameter], lr: float) -> None:
+        optimizer = FlatAdam(parameters, lr=lr)
         self.register_optimizer(
             module_id=DEFAULT_MODULE_ID,
             optimizer_name=name,
-            optimizer=torch.optim.Adam(parameters, lr=lr, fused=True),
-            params=parameters,
+            optimizer=optimizer,
+            params=[optimizer.vector],
         )
 
     # -- RLlib's hooks that a written-out update leaves empty ------------------------------------
 
     def _make_modules_ddp_if_necessary(self) -> None:
-        """No DDP wrapper: gradients are averaged in `_descend`, from equal initial weights."""
+        """No DDP wrapper: gradients are averaged in `_step`, from equal initial weights."""
         if self.distributed:
             for tensor in [*self.net.parameters(), *self.net.buffers()]:
                 torch.distributed.broadcast(tensor.data, 0)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 # tanh saturates beyond these: e^-20 is a deterministic policy, e^2 covers the box many times over.
-_LOG_STD_MIN, _LOG_STD_MAX = -20.0, 2.0
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 
 
 class MLP(nn.Sequential):
@@ -64,6 +64,18 @@ class Critics(nn.Module):
         return x.squeeze(-1)
 
 
+def squash(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """tanh(u) `[B, a]` and its log density `[B]`, u = mean + std * noise.
+
+    log(1 - tanh(u)^2) is written as 2 (log 2 - u - softplus(-2u)): it stays finite where
+    tanh(u) rounds to 1 (eq. 26 of the SAC paper, evaluated without the subtraction).
+    """
+    u = mean + log_std.exp() * noise
+    log_normal = -0.5 * (noise**2 + math.log(2 * math.pi)) - log_std
+    log_volume = 2 * (math.log(2) - u - F.softplus(-2 * u))
+    return torch.tanh(u), (log_normal - log_volume).sum(-1)
+
+
 class SquashedGaussianPolicy(nn.Module):
     """a = tanh(u), u ~ N(mean(s), std(s)) (SAC, arXiv 1812.05905, appendix C)."""
 
@@ -74,23 +86,16 @@ class SquashedGaussianPolicy(nn.Module):
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation of u, both `[B, a]`."""
         mean, log_std = self.net(obs).chunk(2, -1)
-        return mean, log_std.clamp(_LOG_STD_MIN, _LOG_STD_MAX)
+        return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
     def act(self, obs: Tensor) -> Tensor:
         """The mode of u, squashed: the deterministic action."""
         return torch.tanh(self(obs)[0])
 
     def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Reparameterised actions `[B, a]` and their log density `[B]`, from noise ~ N(0, 1).
-
-        log(1 - tanh(u)^2) is written as 2 (log 2 - u - softplus(-2u)): it stays finite where
-        tanh(u) rounds to 1 (eq. 26 of the paper, evaluated without the subtraction).
-        """
+        """Reparameterised actions `[B, a]` and their log density `[B]`, from noise ~ N(0, 1)."""
         mean, log_std = self(obs)
-        u = mean + log_std.exp() * noise
-        log_normal = -0.5 * (noise**2 + math.log(2 * math.pi)) - log_std
-        log_volume = 2 * (math.log(2) - u - F.softplus(-2 * u))
-        return torch.tanh(u), (log_normal - log_volume).sum(-1)
+        return squash(mean, log_std, noise)
 
 
 class DeterministicPolicy(nn.Module):

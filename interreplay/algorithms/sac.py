@@ -8,7 +8,7 @@ from torch import Tensor
 
 from interreplay.algorithms.config import OffPolicyConfig
 from interreplay.algorithms.learner import WEIGHTS, OffPolicyLearner
-from interreplay.algorithms.modules import SACModule
+from interreplay.algorithms.modules import LOG_STD_MAX, LOG_STD_MIN, SACModule, squash
 from interreplay.algorithms.off_policy import OffPolicy
 
 
@@ -27,18 +27,24 @@ class SACLearner(OffPolicyLearner):
         super().build()
         target = self.config.target_entropy
         self._target_entropy = -float(self.net.dimensions[1]) if target is None else target
+        # Of the policy, the critics and their targets.
+        self._passes_of: list[Any] = [
+            self._passes(net)
+            for net in (self.net.policy.net, self.net.critics, self.net.target_critics)
+        ]
 
     def update_minibatch(self, batch: dict[str, Tensor]) -> Tensor:
         alpha = self.net.log_alpha.detach().exp()
+        if None in self._passes_of:
+            critic_loss, td_errors = self.critic_loss(batch, alpha)
+            self._descend("critic", critic_loss)
+            actor_loss, log_density = self.actor_loss(batch, alpha)
+            self._descend("actor", actor_loss)
+        else:
+            critic_loss, td_errors, actor_loss, log_density = self.written_steps(batch, alpha)
 
-        critic_loss, td_errors = self.critic_loss(batch, alpha)
-        self._descend("critic", critic_loss)
-
-        actor_loss, log_density = self.actor_loss(batch, alpha)
-        self._descend("actor", actor_loss)
-
-        alpha_loss = self.alpha_loss(log_density)
-        self._descend("alpha", alpha_loss)
+        self.net.log_alpha.grad.copy_(self.alpha_gradient(log_density))
+        self._step("alpha")
 
         self._move_targets()
         self._record(
@@ -50,6 +56,53 @@ class SACLearner(OffPolicyLearner):
         )
         return td_errors
 
+    @torch.no_grad()
+    def written_steps(
+        self, batch: dict[str, Tensor], alpha: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The critics' and the policy's step with gradients written out instead of recorded.
+
+        The same losses as `critic_loss` and `actor_loss`, which the tests hold this against;
+        the policy sees obs and new_obs in one product, since it moves after both are needed.
+
+        Returns:
+            Critic loss, |TD error| `[B]`, actor loss, log pi `[B]`.
+        """
+        policy, critics, target_critics = self._passes_of
+        obs, new_obs, taken = (
+            batch[name] for name in (Columns.OBS, Columns.NEXT_OBS, Columns.ACTIONS)
+        )
+        count, obs_dim = obs.shape
+        mean, raw_log_std = policy.forward(torch.cat([obs, new_obs])).chunk(2, -1)
+        log_std = raw_log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+
+        actions, log_density = squash(mean[count:], log_std[count:], self._noise(taken))
+        next_values = target_critics.forward(torch.cat([new_obs, actions], -1)).squeeze(-1)
+        target = self.bellman_target(batch, next_values.amin(0) - alpha * log_density)
+        values = critics.forward(torch.cat([obs, taken], -1)).squeeze(-1)
+        critic_loss, td_errors, gradient = self.critic_regression(values, target, batch[WEIGHTS])
+        critics.backward(gradient[..., None])
+        self._step("critic")
+
+        noise = self._noise(taken)
+        mean, log_std, raw_log_std = mean[:count], log_std[:count], raw_log_std[:count]
+        actions, log_density = squash(mean, log_std, noise)
+        values = critics.forward(torch.cat([obs, actions], -1))
+        smaller, which = values.min(0, keepdim=True)
+        actor_loss = (alpha * log_density - smaller.squeeze()).mean()
+
+        by_value = torch.zeros_like(values).scatter_(0, which, -1.0 / count)
+        by_action = critics.backward(by_value, parameters=False, inputs=True)
+        by_action = by_action[..., obs_dim:].sum(0)
+        # d log pi / du = 2 tanh(u) and d tanh(u) / du = 1 - tanh(u)^2, u = mean + std * noise.
+        share = alpha / count
+        by_u = 2 * share * actions + by_action * (1 - actions**2)
+        by_log_std = by_u * log_std.exp() * noise - share
+        by_log_std *= raw_log_std == log_std  # no gradient through the clamp
+        policy.backward(torch.cat([by_u, by_log_std], -1))
+        self._step("actor")
+        return critic_loss, td_errors, actor_loss, log_density
+
     def critic_loss(self, batch: dict[str, Tensor], alpha: Tensor) -> tuple[Tensor, Tensor]:
         """J_Q (eq. 5) and the |TD error| `[B]`: see `critic_regression`."""
         with torch.no_grad():
@@ -59,7 +112,7 @@ class SACLearner(OffPolicyLearner):
             soft_value = self.net.target_critics(new_obs, actions).amin(0) - alpha * log_density
             target = self.bellman_target(batch, soft_value)
         values = self.net.critics(batch[Columns.OBS], batch[Columns.ACTIONS])
-        return self.critic_regression(values, target, batch[WEIGHTS])
+        return self.critic_regression(values, target, batch[WEIGHTS])[:2]
 
     def actor_loss(self, batch: dict[str, Tensor], alpha: Tensor) -> tuple[Tensor, Tensor]:
         """J_pi (eq. 7) with the smaller of the two critics; also log pi `[B]`, detached."""
@@ -68,9 +121,12 @@ class SACLearner(OffPolicyLearner):
         values = self.net.critics(obs, actions).amin(0)
         return (alpha * log_density - values).mean(), log_density.detach()
 
-    def alpha_loss(self, log_density: Tensor) -> Tensor:
-        """J(alpha) (eq. 18), in log alpha so that the temperature stays positive."""
-        return -self.net.log_alpha * (log_density + self._target_entropy).mean()
+    def alpha_gradient(self, log_density: Tensor) -> Tensor:
+        """d J(alpha) / d log alpha, J = -log alpha E[log pi + target entropy] (eq. 18).
+
+        In log alpha, so that the temperature stays positive.
+        """
+        return -(log_density + self._target_entropy).mean()
 
 
 class SAC(OffPolicy):
