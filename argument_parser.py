@@ -24,7 +24,10 @@ CONFIGS = Path(__file__).resolve().parent / "configs"
 
 
 def flag(default: Any, help: str, *aliases: str, **options: Any) -> Any:
-    """A field that becomes `--name` and `aliases`; `least` and `most` bound a number."""
+    """A field that becomes `--name` and `aliases`; `least`, `most` and `above` bound a number.
+
+    `trainers` names those it concerns; `transient` marks what does not change a run's results.
+    """
     return field(default=default, metadata={"help": help, "aliases": aliases, **options})
 
 
@@ -41,6 +44,9 @@ class Settings:
     prioritized_replay: bool = flag(False, "prioritized sampling, on top of any recipe")
     seed: int = flag(42, "seeds weights, environments, exploration and replay", least=0, most=4e9)
     total_timesteps: int | None = flag(None, "budget in env steps (default: per env)", least=1)
+    preset: str | None = flag(
+        None, "paper: the settings of the published NMER runs", choices=("paper",)
+    )
     # -- the old names of recipes
     custom_replay_buffer: bool | None = flag(
         None, "True alone means NMER, False means vanilla (or per)", valued=True
@@ -68,6 +74,7 @@ class Settings:
     interp_decay_rate: float | None = flag(
         None, "how much that chance falls per env step, down to 0 (default: 0)", least=0
     )
+    use_delta: bool = flag(False, "interpolate new_obs - obs in place of new_obs")
     interp_prio_update: bool = flag(
         False, "share a mixture's TD error between the priorities of its two parents"
     )
@@ -98,7 +105,11 @@ class Settings:
     )
     # -- the loop
     round_robin_weights: float = flag(
-        1.0, "replay ratio: gradient updates per env step", "--replay_ratio", above=0
+        1.0, "replay ratio: minibatches replayed per env step", "--replay_ratio", above=0
+    )
+    num_sgd_iter: int = flag(1, "gradient updates on each minibatch", least=1)
+    target_by_steps_sampled: bool = flag(
+        False, "move the targets by tau per env step instead of per update"
     )
     learning_starts: int | None = flag(
         None, "env steps of random actions before the first update (default: per env)", least=0
@@ -110,6 +121,7 @@ class Settings:
         None, "rows the replay buffer keeps (default: per trainer)", least=1
     )
     rollout_fragment_length: int = flag(1, "env steps collected before updates follow", least=1)
+    whole_episodes: bool = flag(False, "collect a whole episode before its updates follow")
     timesteps_per_iteration: int = flag(1000, "env steps in an iteration", "-ts_it", least=1)
     horizon: int | None = flag(None, "time limit of an episode, in env steps", least=1)
     # -- the trainer
@@ -125,6 +137,9 @@ class Settings:
     )
     critic_lr: float | None = flag(
         None, "learning rate of the critics (default: per trainer)", above=0
+    )
+    actor_l2: float | None = flag(
+        None, "penalty on the policy's squared weights, halved (default: 0)", least=0
     )
     alpha_lr: float | None = flag(
         None, "SAC: learning rate of the temperature (default: 3e-4)", above=0, trainers=("SAC",)
@@ -170,17 +185,36 @@ class Settings:
     # -- machines
     num_workers: int = flag(0, "env runner processes; 0 steps the environment in this one", least=0)
     num_envs_per_worker: int = flag(1, "environments that each env runner steps", least=1)
-    num_cpus: int | None = flag(None, "cores to use (default: all that are allotted)", least=1)
-    local_mode: bool = flag(False, "one process and full tracebacks: for debuggers")
+    num_learners: int = flag(
+        0, "learner processes that share each minibatch; 0 learns in this one", least=0
+    )
+    num_gpus: int = flag(0, "GPUs to learn on, one per learner", least=0)
+    num_cpus: int | None = flag(
+        None,
+        "cores per run (default: all that are allotted; 1 when there are several runs)",
+        least=1,
+        transient=True,
+    )
+    address: str | None = flag(
+        None, "a running Ray cluster's address (default: a private Ray)", transient=True
+    )
+    local_mode: bool = flag(False, "one process and full tracebacks: for debuggers", transient=True)
     framework: str = flag("torch", "deep learning framework", choices=("torch",))
     # -- files and screen
-    local_dir: str = flag("~/ray_results", "folder of all results")
+    local_dir: str = flag("~/ray_results", "folder of all results", transient=True)
+    log_dir: str | None = flag(
+        None, "folder for the log of what a run shows (default: the run's own)", transient=True
+    )
     agent_name: str = flag("interreplay", "folder in local_dir for this experiment")
     checkpoint_freq: int = flag(
         500, "iterations between checkpoints; 0 keeps the last one only", least=0
     )
-    fresh: bool = flag(False, "delete this run's earlier results and start over")
-    verbose: bool = flag(False, "show Ray's and RLlib's own messages", "-v")
+    wandb: bool = flag(
+        False, "also report to Weights & Biases (WANDB_MODE=offline works)", transient=True
+    )
+    fresh: bool = flag(False, "delete this run's earlier results and start over", transient=True)
+    sleep_time: float = flag(0.0, "seconds to wait before starting", least=0, transient=True)
+    verbose: bool = flag(False, "show Ray's and RLlib's own messages", "-v", transient=True)
 
     @property
     def recipe_label(self) -> str:
@@ -188,6 +222,16 @@ class Settings:
         if self.prioritized_replay and self.buffer not in ("vanilla", "per"):
             return f"{self.buffer}-per"
         return "per" if self.prioritized_replay else str(self.buffer)
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What tells this run's folder from others' in `local_dir`."""
+        return (self.agent_name, self.env, self.trainer, self.recipe_label, str(self.seed))
+
+    @property
+    def name(self) -> str:
+        """This run in a few words."""
+        return f"{self.trainer} {self.recipe_label} on {self.env}, seed {self.seed}"
 
     def to_dict(self) -> dict[str, Any]:
         """What concerns this run, as JSON values; `--config` reads it back."""
@@ -209,6 +253,7 @@ SELECTORS = {
     "noisy_replay_baseline": "gaussian",
 }
 FIELDS = {f.name: f for f in dataclasses.fields(Settings)}
+TRANSIENT = frozenset(name for name, f in FIELDS.items() if f.metadata.get("transient"))
 _HINTS = typing.get_type_hints(Settings)
 
 
@@ -307,7 +352,19 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", metavar="FILE", help="JSON settings; flags win over them")
     parser.add_argument(
+        "--seeds", metavar="N", nargs="+", type=integer, help="one run for each of these seeds"
+    )
+    parser.add_argument(
+        "--max_concurrent",
+        metavar="N",
+        type=integer,
+        help="runs at once, of several (default: as many as the cores allow)",
+    )
+    parser.add_argument(
         "--print_config", action="store_true", help="print the resolved settings and stop"
+    )
+    parser.add_argument(
+        "--dry_run", action="store_true", help="print what would run, and where, and stop"
     )
     for name, spec in FIELDS.items():
         options = dict(spec.metadata)
@@ -337,12 +394,29 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read(argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any], bool]:
-    """Read a command line.
+@dataclass(frozen=True)
+class CommandLine:
+    """What was given, before it is completed.
 
-    Returns:
-        The flags that were given, the settings of the `--config` file, and whether the resolved
-        settings are only to be printed.
+    Attributes:
+        flags, file: settings of the command line and of the `--config` file.
+        seeds: of several runs; empty for one.
+        grid: the file's `grid`: setting -> the values that runs are made with.
+        max_concurrent: runs at once, if several.
+        print_config, dry_run: only show the settings, or only what would run.
+    """
+
+    flags: dict[str, Any]
+    file: dict[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    grid: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    max_concurrent: int | None = None
+    print_config: bool = False
+    dry_run: bool = False
+
+
+def read(argv: Sequence[str]) -> CommandLine:
+    """Read a command line and the file it may name.
 
     Raises:
         UsageError: a flag, a value or a file that can't be used.
@@ -351,12 +425,36 @@ def read(argv: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any], bool]:
         name: tuple(value) if isinstance(value, list) else value
         for name, value in vars(build_parser().parse_args(list(argv))).items()
     }
-    path, only_print = flags.pop("config", None), flags.pop("print_config", False)
-    return flags, read_config(path) if path else {}, only_print
+    path = flags.pop("config", None)
+    file, grid, seeds = read_config(path) if path else ({}, {}, ())
+    given = flags.pop("seeds", None)
+    for name in {"seed"} & set(flags):
+        if given:
+            raise UsageError(f"--{name} and --seeds contradict each other; drop one of them")
+        seeds = ()
+    return CommandLine(
+        file=file,
+        grid={name: values for name, values in grid.items() if name not in flags},
+        seeds=given or seeds,
+        **{name: flags.pop(name) for name in _NOT_SETTINGS & set(flags)},
+        flags=flags,
+    )
 
 
-def read_config(path: str) -> dict[str, Any]:
-    """Settings of a JSON file, checked by name and type."""
+_NOT_SETTINGS = {"max_concurrent", "print_config", "dry_run"}
+
+
+def _known(name: str, path: str) -> None:
+    if name not in FIELDS:
+        close = difflib.get_close_matches(name, [*FIELDS, "seeds", "grid"], n=1)
+        hint = f"did you mean {close[0]}?" if close else "--help lists all settings"
+        raise UsageError(f"unknown setting {name!r} in {path}: {hint}")
+
+
+def read_config(
+    path: str,
+) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]], tuple[int, ...]]:
+    """Settings, grid and seeds of a JSON file, checked by name and type."""
     try:
         content = json.loads(Path(path).expanduser().read_text())
     except OSError as error:
@@ -365,9 +463,22 @@ def read_config(path: str) -> dict[str, Any]:
         raise UsageError(f"--config {path} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise UsageError(f"--config {path} must hold one JSON object of settings")
+    grid = content.pop("grid", {})
+    if not isinstance(grid, dict):
+        raise UsageError(f"the grid in {path} must be an object: setting -> list of values")
+    for name, values in grid.items():
+        _known(name, path)
+        if not isinstance(values, list) or not values:
+            raise UsageError(f"{name} in the grid of {path} must be a list of values")
+        if name in content:
+            raise UsageError(f"{name} stands in {path} and in its grid; drop one of them")
+    seeds = content.pop("seeds", [])
+    if not isinstance(seeds, list):
+        raise UsageError(f"seeds in {path} is not a list")
     for name in content:
-        if name not in FIELDS:
-            close = difflib.get_close_matches(name, list(FIELDS), n=1)
-            hint = f"did you mean {close[0]}?" if close else "--help lists all settings"
-            raise UsageError(f"unknown setting {name!r} in {path}: {hint}")
-    return {name: _read(name, value, path) for name, value in content.items() if value is not None}
+        _known(name, path)
+    return (
+        {name: _read(name, value, path) for name, value in content.items() if value is not None},
+        {name: tuple(_read(name, v, path) for v in values) for name, values in grid.items()},
+        tuple(_read("seed", seed, path) for seed in seeds),
+    )

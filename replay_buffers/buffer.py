@@ -38,6 +38,7 @@ class ReplaySettings:
         mixing_law, mixup_alpha: lam ~ Beta(alpha, alpha) or U(0, 1).
         prob_interpolation: the chance of a row being mixed at all.
         interp_decay_rate: by how much that chance falls with every row added.
+        use_delta: mixtures interpolate new_obs - obs in place of new_obs.
         furthest_neighbor: the highest rank of a neighbour that is drawn, -1 for all.
         noise_std: relative standard deviation of the Gaussian noise.
         noise_multiple: additive noise instead, in units of each dimension's standard deviation.
@@ -54,6 +55,7 @@ class ReplaySettings:
     mixup_alpha: float = 0.75
     prob_interpolation: float = 1.0
     interp_decay_rate: float = 0.0
+    use_delta: bool = False
     furthest_neighbor: int = -1
     noise_std: float = 0.1
     noise_multiple: float | None = None
@@ -114,10 +116,13 @@ def _augmentation(
             alpha=settings.mixup_alpha,
             probability=settings.prob_interpolation,
             decay=settings.interp_decay_rate,
+            use_delta=settings.use_delta,
         )
     if name == "adaptive_mixture":
         fixed = settings.mixup_alpha if settings.ct_fixed else None
-        return AdaptiveMixture(storage.schema, int(rng.integers(2**31)), fixed=fixed)
+        return AdaptiveMixture(
+            storage.schema, int(rng.integers(2**31)), fixed=fixed, use_delta=settings.use_delta
+        )
     raise ReplayError(f"unknown augmentation {name!r}")
 
 

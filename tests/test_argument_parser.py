@@ -9,7 +9,7 @@ from argument_parser import CONFIGS, Settings, build_parser
 from interreplay.algorithms import config_class
 from interreplay.environments.ids import MUJOCO
 from interreplay.errors import UsageError
-from interreplay.launch.resolution import parse
+from interreplay.launch.resolution import parse, plan
 from interreplay.launch.run import algorithm_config, replay_settings
 from replay_buffers import CATALOG
 
@@ -109,6 +109,29 @@ def test_recipes_by_their_new_and_old_names(flags, buffer, prioritized, label):
         ("--train_batch_size 1e12", "--train_batch_size is 1000000000000"),
         ("--seed 5e9", "--seed is 5000000000"),
         ("--config /bin/ls", "is not JSON"),
+        (
+            "--local_mode --num_learners 2",
+            "--local_mode keeps everything in one process but --num_learners",
+        ),
+        ("--train_batch_size 255 --num_learners 2", "choose a multiple of --num_learners"),
+        (
+            "--num_gpus 2",
+            "there is a GPU per learner; set --num_learners 2, or --num_gpus to 1 or 0",
+        ),
+        (
+            "--whole_episodes --num_envs_per_worker 2",
+            "--whole_episodes and --num_envs_per_worker 2 contradict",
+        ),
+        (
+            "--whole_episodes --rollout_fragment_length 4",
+            "--whole_episodes and --rollout_fragment_length 4",
+        ),
+        ("--use_delta", "--use_delta needs recipes that mix"),
+        ("--seed 1 --seeds 2 3", "--seed and --seeds contradict"),
+        ("--max_concurrent 2", "--max_concurrent needs several runs"),
+        ("--seeds 1 2 --max_concurrent 0", "--max_concurrent is 0"),
+        ("--seeds 1 2", "one run is wanted here, but the settings ask for 2"),
+        ("--sleep_time -1", "--sleep_time is -1"),
         ("--local_mode --num_workers 2", "--local_mode keeps everything in one process"),
         ("--config /no/such/file.json", "can't be read: No such file"),
     ],
@@ -184,6 +207,11 @@ def test_a_flag_may_change_the_recipe_or_trainer_of_a_saved_run(tmp_path, file, 
         ('{"prioritized_replay": "perhaps"}', "neither True nor False"),
         ('{"trainer": "PPO"}', "choose one of SAC, TD3, DDPG"),
         ('{"seed": true}', "not a whole number"),
+        ('{"seeds": 3}', "seeds in .* is not a list"),
+        ('{"grid": [1]}', "must be an object"),
+        ('{"grid": {"gama": [1]}}', "unknown setting 'gama'"),
+        ('{"grid": {"gamma": 0.9}}', "gamma in the grid of .* must be a list"),
+        ('{"gamma": 0.9, "grid": {"gamma": [0.8]}}', "gamma stands in .* and in its grid"),
     ],
 )
 def test_a_bad_file_is_one_sentence(tmp_path, content, message):
@@ -202,6 +230,72 @@ def test_resolved_settings_read_back_as_themselves(tmp_path, flags):
     file = tmp_path / "config.json"
     file.write_text(json.dumps(settings.to_dict()))
     assert read(f"--config {file}") == settings
+
+
+def planned(tmp_path, content, flags=""):
+    file = tmp_path / "grid.json"
+    file.write_text(json.dumps(content))
+    return plan(f"--config {file} {flags}".split())
+
+
+def test_a_grid_is_every_combination_with_every_seed(tmp_path):
+    grid = {
+        "grid": {"buffer": ["vanilla", "nmer"], "env": ["Hopper-v5", "Ant-v5"]},
+        "seeds": [3, 4],
+    }
+    runs = planned(tmp_path, grid).runs
+    assert [(r.buffer, r.env, r.seed) for r in runs] == [
+        (b, e, s) for b in ("vanilla", "nmer") for e in ("Hopper-v5", "Ant-v5") for s in (3, 4)
+    ]
+    assert all(run.num_cpus == 1 for run in runs)  # several runs share the cores
+    assert planned(tmp_path, grid, "--num_cpus 2").runs[0].num_cpus == 2
+    # A flag replaces the file's list.
+    assert {r.env for r in planned(tmp_path, grid, "--env Hopper-v5").runs} == {"Hopper-v5"}
+    assert [r.seed for r in planned(tmp_path, grid, "--seed 9 --buffer per --env Ant-v5").runs] == [
+        9
+    ]
+
+
+def test_runs_that_differ_in_what_no_folder_shows_get_folders_of_their_own(tmp_path):
+    grid = {
+        "grid": {
+            "buffer": ["vanilla", "nmer"],
+            "kneighbors": [5, 10],
+            "hidden_sizes": [[8], [8, 8]],
+        }
+    }
+    runs = planned(tmp_path, grid).runs
+    # How many neighbours does not concern vanilla replay: 2 of it and 4 of nmer.
+    assert [(r.buffer, r.kneighbors, r.hidden_sizes, r.agent_name) for r in runs] == [
+        ("vanilla", None, (8,), "interreplay_hidden_sizes=8"),
+        ("vanilla", None, (8, 8), "interreplay_hidden_sizes=8-8"),
+        ("nmer", 5, (8,), "interreplay_kneighbors=5_hidden_sizes=8"),
+        ("nmer", 5, (8, 8), "interreplay_kneighbors=5_hidden_sizes=8-8"),
+        ("nmer", 10, (8,), "interreplay_kneighbors=10_hidden_sizes=8"),
+        ("nmer", 10, (8, 8), "interreplay_kneighbors=10_hidden_sizes=8-8"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--env HalfCheetah-v5", {"actor_l2": 1e-3, "huber_loss": True}),
+        ("--env Ant-v2", {"actor_l2": 2e-3}),
+        ("--env Swimmer-v4", {"actor_l2": 2e-4}),
+        ("--env Hopper-v5", {"actor_l2": 2e-2}),
+        ("--env Walker2d-v5 --buffer nmer", {"actor_l2": 1e-2, "kneighbors": 10}),
+        ("--env dmc/walker_walk", {"actor_l2": 1e-2}),
+        ("--env MountainCarContinuous-v0", {"actor_l2": None}),  # published without a penalty
+        ("--trainer TD3 --env Ant-v5", {"actor_lr": 5e-4, "critic_lr": 5e-4, "actor_l2": None, "huber_loss": False}),
+        ("--buffer per", {"prioritized_replay_beta": 0.4, "final_prioritized_replay_beta": 0.4}),
+        ("--env Ant-v5 --actor_l2 0.5", {"actor_l2": 0.5}),
+    ],
+)  # fmt: skip
+def test_the_papers_preset(flags, expected):
+    settings = read(f"--preset paper {flags}")
+    assert {name: getattr(settings, name) for name in expected} == expected
+    if "--actor_l2" not in flags:
+        assert read(flags).actor_l2 is None  # off by default
 
 
 # Flag -> (a value that differs from the default, where its effect can be read off the config).
@@ -227,6 +321,13 @@ EFFECTS = {
     "evaluation_interval": ("5", lambda c: c.evaluation_interval),
     "evaluation_num_episodes": ("5", lambda c: c.evaluation_duration),
     "metrics_smoothing_episodes": ("5", lambda c: c.metrics_num_episodes_for_smoothing),
+    "num_sgd_iter": ("3", lambda c: c.num_sgd_iter),
+    "whole_episodes": ("", lambda c: c.whole_episodes),
+    "target_by_steps_sampled": ("", lambda c: c.target_by_steps_sampled),
+    "actor_l2": ("0.5", lambda c: c.actor_l2),
+    "preset": ("paper", lambda c: (c.actor_l2, c.huber_loss)),
+    "num_learners": ("2", lambda c: (c.num_learners, c.train_batch_size_per_learner)),
+    "num_gpus": ("1", lambda c: c.num_gpus_per_learner),
     "num_workers": ("2", lambda c: c.num_env_runners),
     "num_envs_per_worker": ("2", lambda c: c.num_envs_per_env_runner),
     "seed": ("5", lambda c: c.seed),
@@ -250,6 +351,7 @@ OF_A_TRAINER = {
     "ou_sigma": ("DDPG", "0.5", lambda c: c.module_settings()["exploration"]),
 }
 IN_REPLAY_SETTINGS = {
+    "use_delta": ("--buffer nmer", "", "use_delta"),
     "furthest_neighbor": ("--buffer nmer", "5", "furthest_neighbor"),
     "interp_decay_rate": ("--buffer nmer", "0.5", "interp_decay_rate"),
     "interp_prio_update": ("--buffer nmer --prioritized_replay", "", "interp_prio_update"),
@@ -273,7 +375,10 @@ IN_REPLAY_SETTINGS = {
     "final_prioritized_replay_beta": ("--buffer per", "0.5", "per_final_beta"),
 }
 # Seen in what a run does: tests/test_commands.py and tests/test_results.py.
-ELSEWHERE = {"local_dir", "agent_name", "checkpoint_freq", "fresh", "local_mode", "num_cpus"}
+ELSEWHERE = {
+    *("local_dir", "agent_name", "checkpoint_freq", "fresh", "local_mode", "num_cpus", "log_dir"),
+    *("sleep_time", "wandb", "address"),
+}
 # With one choice, or the default spelt out, there is no other value to see an effect of.
 ONE_VALUE = {"framework", "mixup_interpolation"}
 # Selectors whose effect test_recipes_by_their_new_and_old_names shows.
@@ -345,9 +450,13 @@ def test_help_names_every_flag_and_every_recipe():
 
 def test_configs_hold_settings_that_exist():
     names = {f.name for f in dataclasses.fields(Settings)}
-    for file in CONFIGS.glob("*.json"):
-        for key, values in json.loads(file.read_text()).items():
-            assert set(values) <= names, (file.name, key)
+    tables = {file.name: json.loads(file.read_text()) for file in CONFIGS.glob("*.json")}
+    paper = tables.pop("presets.json")["paper"]
+    penalties = paper.pop("actor_l2 of SAC")
+    for file, table in {**tables, "presets.json": paper}.items():
+        for key, values in table.items():
+            assert set(values) <= names, (file, key)
+    assert set(penalties) - {"dmc"} <= set(tables["environments.json"])
     environments = json.loads((CONFIGS / "environments.json").read_text())
     assert set(MUJOCO) - {"Pusher"} <= set(environments)
     assert set(CATALOG) | {"prioritized"} == set(json.loads((CONFIGS / "recipes.json").read_text()))

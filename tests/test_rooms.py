@@ -32,12 +32,12 @@ TABLE = {
     ),
     "interreplay/launch": (
         {"interreplay", "replay_buffers", "argument_parser"},
-        {"ray", "torch", "numpy", "rich", "tensorboardX"},
+        {"ray", "torch", "numpy", "rich", "tensorboardX", "wandb"},
     ),
 }
 # Where a package may only be imported inside the function that needs it.
 LAZY = {
-    "interreplay/launch": {"ray", "torch", "tensorboardX"},
+    "interreplay/launch": {"ray", "torch", "tensorboardX", "wandb"},
     "replay_buffers": {"gpytorch", "sklearn", "botorch"},
 }
 LAZY_FILES = {

@@ -40,6 +40,9 @@ class OffPolicyConfig(AlgorithmConfig):
         self.learning_starts = 1500
         self.timesteps_per_iteration = 1000
         self.total_timesteps: int | None = None
+        self.num_sgd_iter = 1
+        self.whole_episodes = False
+        self.target_by_steps_sampled = False
         # An environment that fails would be restarted without end and without a word.
         self.restart_failed_env_runners = False
         self.evaluate_episodes(interval=1, episodes=1)
@@ -54,6 +57,9 @@ class OffPolicyConfig(AlgorithmConfig):
         learning_starts: int | None = None,
         timesteps_per_iteration: int | None = None,
         total_timesteps: int | None = None,
+        num_sgd_iter: int | None = None,
+        whole_episodes: bool | None = None,
+        target_by_steps_sampled: bool | None = None,
         **settings: Any,
     ) -> "OffPolicyConfig":
         """Choose the recipe and how often rows are replayed.
@@ -62,7 +68,10 @@ class OffPolicyConfig(AlgorithmConfig):
             recipe: a name of `replay_buffers.CATALOG`.
             prioritized: proportional sampling under the recipe.
             buffer_size: rows kept.
-            ratio: gradient updates per env step after warm-up; may be a fraction.
+            ratio: minibatches per env step after warm-up; may be a fraction.
+            num_sgd_iter: gradient updates on each minibatch.
+            whole_episodes: env runners hand over whole episodes; the updates follow them.
+            target_by_steps_sampled: targets move by tau per env step instead of per update.
             learning_starts: env steps of uniform random actions before the first update.
             timesteps_per_iteration: env steps in one `train()` call.
             total_timesteps: `train()` ends at this many env steps, rounded up to whole steps of
@@ -78,6 +87,9 @@ class OffPolicyConfig(AlgorithmConfig):
             "learning_starts": learning_starts,
             "timesteps_per_iteration": timesteps_per_iteration,
             "total_timesteps": total_timesteps,
+            "num_sgd_iter": num_sgd_iter,
+            "whole_episodes": whole_episodes,
+            "target_by_steps_sampled": target_by_steps_sampled,
         }
         for name, value in given.items():
             if value is not None:
@@ -108,6 +120,11 @@ class OffPolicyConfig(AlgorithmConfig):
             raise UsageError(
                 "several S4RL views of a row can't be shared out between learners; set "
                 "num_learners to 1 or s4rl_num_views to 1"
+            )
+        if self.whole_episodes and self.num_envs_per_env_runner > 1:
+            raise UsageError(
+                "--whole_episodes steps one environment per env runner, but --num_envs_per_worker "
+                f"is {self.num_envs_per_env_runner}; use --num_workers for more"
             )
         if self.replay_ratio <= 0:
             raise UsageError(f"--replay_ratio is {self.replay_ratio}; it must be positive")

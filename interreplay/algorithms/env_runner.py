@@ -42,7 +42,7 @@ from replay_buffers.storage import Floats, Ints, Schema
 EPISODE_RETURNS = "episode_returns"
 # Episode ids of different runners must differ: each gets this many of its own.
 _EPISODES_PER_RUNNER = 1 << 40
-_LONGEST_EVALUATION = 100_000
+LONGEST_EPISODE = 100_000
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,8 @@ class RowEnvRunner(EnvRunner, Checkpointable):
 
         Args:
             num_timesteps: at least this many transitions (a multiple of the number of copies);
-                by default `rollout_fragment_length` from each copy. The next call goes on.
+                by default `rollout_fragment_length` from each copy. The next call goes on. With
+                the config's `whole_episodes`: up to the episode's end, but at most this many.
             num_episodes: instead, this many whole episodes on freshly seeded environments, shared
                 out beforehand so that short episodes don't crowd out long ones.
             explore: the policy's exploration or its deterministic action; by default the config's.
@@ -186,16 +187,24 @@ class RowEnvRunner(EnvRunner, Checkpointable):
         if num_episodes is not None:
             rows = self._sample_episodes(num_episodes, explore)
         else:
-            if num_timesteps is None:
-                num_timesteps = self.config.rollout_fragment_length * self.num_envs
             if self._needs_reset or force_reset:
                 self._reset(self._training_seed())
-            rows = self._concatenate(
-                [self._step(explore) for _ in range(-(-num_timesteps // self.num_envs))]
-            )
+            rows = self._concatenate(self._fragment(num_timesteps, explore))
         self._seconds += time.perf_counter() - started
         self._steps_unreported += len(rows)
         return rows
+
+    def _fragment(self, most: int | None, explore: bool) -> list[Rows]:
+        whole = getattr(self.config, "whole_episodes", False)
+        if most is None:
+            usual = self.config.rollout_fragment_length * self.num_envs
+            most = LONGEST_EPISODE if whole else usual
+        parts = []
+        for _ in range(-(-most // self.num_envs)):
+            parts.append(self._step(explore))
+            if whole and (parts[-1].rows[:, -2:] > 0).any():
+                break
+        return parts
 
     def _training_seed(self) -> int | None:
         """The run's seed; after a restore another one, so that old episodes don't come again."""
@@ -216,10 +225,10 @@ class RowEnvRunner(EnvRunner, Checkpointable):
         while left.any():
             rows = self._step(explore, counted=left > 0)
             wanted = left > 0
-            if self._step_index.max() > _LONGEST_EVALUATION:
+            if self._step_index.max() > LONGEST_EPISODE:
                 raise UsageError(
                     f"an evaluation episode of {self.config.env} has not ended after "
-                    f"{_LONGEST_EVALUATION:,} steps; give it a time limit with --horizon"
+                    f"{LONGEST_EPISODE:,} steps; give it a time limit with --horizon"
                 )
             if len(rows) == self.num_envs:  # not after a failed step
                 kept.append(Rows(rows.rows[wanted], rows.episode[wanted], rows.step[wanted]))

@@ -74,10 +74,11 @@ class OffPolicyLearner(TorchLearner):
         minibatch_size: int | None = None,
         **_: Any,
     ) -> dict[str, Any]:
-        """Walk through `batch` in slices of `minibatch_size` rows.
+        """Walk through `batch` in slices of `minibatch_size` rows, `num_sgd_iter` updates on each.
 
         Returns:
-            `td_errors`: `[n]` float32 numpy, in the order of the rows. `report` gives the metrics.
+            `td_errors`: `[n]` float32 numpy, in the order of the rows, as the last update on each
+            slice found them. `report` gives the metrics.
         """
         if training_data is not None:
             training_data.solve_refs()
@@ -91,9 +92,11 @@ class OffPolicyLearner(TorchLearner):
         errors = []
         for start in range(0, count, size):
             minibatch = {k: v[start : start + size] for k, v in columns.items()}
-            errors.append(self.update_minibatch(minibatch))
-            self._updates_lifetime += 1
-        self._updates_unreported += len(errors)
+            for _again in range(self.config.num_sgd_iter):
+                td_errors = self.update_minibatch(minibatch)
+                self._updates_lifetime += 1
+                self._updates_unreported += 1
+            errors.append(td_errors)
         self._weights_seq_no += 1
         return {TD_ERRORS: torch.cat(errors).cpu().numpy()}
 
@@ -204,9 +207,15 @@ class OffPolicyLearner(TorchLearner):
         return None if layers is None else Backprop(layers)
 
     def _move_targets(self) -> None:
-        """target <- target + tau (network - target)."""
+        """target <- target + tau (network - target), unless env steps drive the targets."""
+        if not self.config.target_by_steps_sampled:
+            self.move_targets(1)
+
+    def move_targets(self, times: int) -> None:
+        """As many moves by tau, in one: between them the networks stand still."""
+        share = 1.0 - (1.0 - self.config.tau) ** times
         for targets, sources in self._pairs:
-            torch._foreach_lerp_(targets, sources, self.config.tau)
+            torch._foreach_lerp_(targets, sources, share)
 
     def _adam(self, name: str, parameters: Iterable[torch.nn.Parameter], lr: float) -> None:
         optimizer = FlatAdam(parameters, lr=lr)

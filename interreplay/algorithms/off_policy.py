@@ -22,7 +22,7 @@ from ray.rllib.utils.metrics import (
     TIMERS,
 )
 
-from interreplay.algorithms.env_runner import Rows
+from interreplay.algorithms.env_runner import LONGEST_EPISODE, Rows
 from interreplay.algorithms.learner import TD_ERRORS
 from replay_buffers import ReplayBuffer
 from replay_buffers.augmentations import Context
@@ -120,10 +120,13 @@ class OffPolicy(Algorithm):
         if self.config.total_timesteps is not None:
             goal = min(goal, self.config.total_timesteps)
         while self.env_steps < goal:
-            for rows in self._collect(goal - self.env_steps):
+            before = self.env_steps
+            for rows in self._collect(goal - before):
                 self.buffer.add(rows.rows, rows.episode, rows.step)
                 self.env_steps += len(rows)
-            self._update(self._updates_due() - self.updates)
+            self._update(self._minibatches_due() - self.updates // self.config.num_sgd_iter)
+            if self.config.target_by_steps_sampled and self.updates:
+                self._move_targets(self.env_steps - before)
             if self.progress is not None:
                 self.progress(self.env_steps)
         seconds = time.perf_counter() - started
@@ -139,15 +142,27 @@ class OffPolicy(Algorithm):
         self.metrics.delete(EVALUATION_RESULTS, key_error=False)
         return results
 
-    def _updates_due(self) -> int:
-        """Updates that the env steps after warm-up have earned; no counter to drift or to lose."""
+    def _move_targets(self, steps: int) -> None:
+        for result in self.learner_group.foreach_learner(
+            lambda learner: learner.move_targets(steps)
+        ):
+            result.get()
+
+    def _minibatches_due(self) -> int:
+        """What the env steps after warm-up have earned; no counter to drift or to lose."""
         return int(self.config.replay_ratio * max(0, self.env_steps - self.config.learning_starts))
 
     def _collect(self, most: int) -> list[Rows]:
-        """A fragment from every env runner; a local one takes no more than `most` steps."""
+        """A fragment from every env runner; a local one takes no more than `most` steps.
+
+        Whole episodes may go past the iteration's end, but not past the budget's.
+        """
         if self.env_runner_group.num_remote_env_runners() == 0:
             runner = self.env_runner
             fragment = self.config.rollout_fragment_length * runner.num_envs
+            if self.config.whole_episodes:
+                budget = self.config.total_timesteps or self.env_steps + LONGEST_EPISODE
+                fragment = most = budget - self.env_steps
             collected: list[Rows] = runner.sample(num_timesteps=min(fragment, most))
             return collected
         for _ in range(_ATTEMPTS):
@@ -173,7 +188,7 @@ class OffPolicy(Algorithm):
         )
 
     def _update(self, count: int) -> None:
-        """`count` gradient updates, as few learner calls as the sampler allows.
+        """Updates on `count` minibatches, in as few learner calls as the sampler allows.
 
         Prioritized sampling draws each minibatch after the last one's priorities are in, and so do
         augmentations that learn or ask; all other recipes draw many at once.
@@ -193,7 +208,7 @@ class OffPolicy(Algorithm):
             if self.buffer.prioritized:
                 self.buffer.update(receipt, np.concatenate([e[TD_ERRORS] for e in errors]))
             done += minibatches
-        self.updates += done
+        self.updates += done * self.config.num_sgd_iter
         if done and not self._weights_are_shared:
             self.env_runner_group.sync_weights(
                 from_worker_or_learner_group=self.learner_group, inference_only=True

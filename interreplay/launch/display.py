@@ -1,5 +1,6 @@
 """What a run shows: a card, a progress bar on a terminal, plain lines in a log."""
 
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -20,6 +21,8 @@ class Display:
     def __init__(self, total: int, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)
         self._total = total
+        self._log: Console | None = None
+        self._unlogged: list[Any] = []  # said before there is a file to say it in
         self._progress: Progress | None = None
         self._task: Any = None
         if self._console.is_terminal:
@@ -49,9 +52,23 @@ class Display:
         """One line, above the bar when there is one."""
         self._print(line)
 
+    def log_to(self, path: Path) -> None:
+        """Keep what was shown so far, and from here on, in a file as well."""
+        file = open(path, "a")  # noqa: SIM115  # closed by stop
+        self._log = Console(file=file, width=160, highlight=False, soft_wrap=True)
+        for content in self._unlogged:
+            self._log.print(content)
+        file.flush()
+        self._unlogged = []
+
     def _print(self, content: Any) -> None:
         self._console.print(content)
-        self._console.file.flush()  # a log file is read while the run goes on
+        self._console.file.flush()  # a redirected screen is read while the run goes on
+        if self._log is None:
+            self._unlogged.append(content)
+        else:
+            self._log.print(content)
+            self._log.file.flush()
 
     def start(self) -> None:
         if self._progress is not None:
@@ -83,3 +100,6 @@ class Display:
     def stop(self) -> None:
         if self._progress is not None:
             self._progress.stop()
+        if self._log is not None:
+            self._log.file.close()
+            self._log = None

@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from interreplay.errors import UsageError
+
 _OBJECT_STORE_BYTES = 128 * 2**20
 
 
@@ -17,12 +19,17 @@ def allotted_cpus() -> int:
 
 
 @contextmanager
-def private_ray(processes: int, *, verbose: bool = False) -> Iterator[None]:
+def private_ray(
+    processes: int, *, gpus: int = 0, address: str | None = None, verbose: bool = False
+) -> Iterator[None]:
     """Start Ray on this machine for the life of the block, with room for `processes` workers.
 
-    The address is always "local": a bare `ray.init()` would join whatever cluster it finds. The
-    session folder has a short path (a UNIX socket's may not exceed 107 bytes) and is removed at
+    Without an `address` a Ray is started: a bare `ray.init()` would join whatever cluster it finds.
+    The session folder has a short path (a UNIX socket's may not exceed 107 bytes) and is removed at
     the end. A Ray that is already running in this process (a notebook's) is used and left alone.
+
+    Raises:
+        UsageError: no cluster answers at `address`.
     """
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -35,11 +42,19 @@ def private_ray(processes: int, *, verbose: bool = False) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    if address is not None:
+        _join(address, verbose, level)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+        return
     folder = tempfile.mkdtemp(prefix="ir-", dir="/tmp")
     try:
         ray.init(
             address="local",
             num_cpus=processes,
+            num_gpus=gpus,
             include_dashboard=False,
             log_to_driver=verbose,
             logging_level=level,
@@ -50,3 +65,16 @@ def private_ray(processes: int, *, verbose: bool = False) -> Iterator[None]:
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _join(address: str, verbose: bool, level: int) -> None:
+    import ray
+
+    try:
+        ray.init(address=address, log_to_driver=verbose, logging_level=level)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UsageError(
+            f"no Ray cluster can be joined at --address {address} ({reason}); `ray status` on "
+            "one of its machines shows whether it runs"
+        ) from error

@@ -1,13 +1,16 @@
 """From what was given to a complete run: defaults, precedence, and what contradicts itself.
 
 Settings are resolved in this order, later ones winning: `configs/*.json` (what the environment, the
-trainer and the recipe need), the file given with `--config`, the flags. Nothing is accepted and
-ignored: a flag that the chosen recipe or trainer has no use for is an error.
+trainer and the recipe need), a preset, the file given with `--config`, the flags. Nothing is
+accepted and ignored: a flag that the chosen recipe or trainer has no use for is an error.
 """
 
+import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from argument_parser import CONFIGS, FIELDS, SELECTORS, Settings, read
@@ -15,23 +18,95 @@ from interreplay.errors import UsageError
 from replay_buffers.catalog import CATALOG
 
 
+@dataclass(frozen=True)
+class Plan:
+    """The runs that a command line asks for, and what is to be done with them.
+
+    Attributes:
+        runs: one run's settings each; no two share a folder.
+        max_concurrent: runs at once; None for as many as the cores allow.
+        print_config, dry_run: only show the settings, or only what would run.
+    """
+
+    runs: list[Settings]
+    max_concurrent: int | None = None
+    print_config: bool = False
+    dry_run: bool = False
+
+
+# What a run's folder is named after; runs that differ in something else need another agent_name.
+_IN_FOLDER = {
+    *("agent_name", "env", "trainer", "buffer", "prioritized_replay", "seed", "uniform_replay"),
+    *("custom_replay_buffer", *SELECTORS),
+}
+
+
+def plan(argv: Sequence[str]) -> Plan:
+    """Read a command line and resolve each of its runs: the grid's combinations times the seeds.
+
+    Raises:
+        UsageError: a flag, value, file or combination that can't be used.
+    """
+    line = read(argv)
+    if line.max_concurrent is not None and line.max_concurrent < 1:
+        raise UsageError(f"--max_concurrent is {line.max_concurrent}; it must be 1 or more")
+    runs: dict[tuple[str, ...], Settings] = {}
+    several = bool(line.grid) or len(line.seeds) > 1
+    for values in itertools.product(*line.grid.values()):
+        combination = dict(zip(line.grid, values, strict=True))
+        for seed in line.seeds or (None,):
+            own = combination if seed is None else {**combination, "seed": seed}
+            settings = resolve(line.flags, {**line.file, **own})
+            settings = _named(settings, combination)
+            if several and settings.num_cpus is None:
+                settings = dataclasses.replace(settings, num_cpus=1)
+            runs.setdefault(settings.place, settings)
+    if line.max_concurrent is not None and len(runs) == 1:
+        raise UsageError("--max_concurrent needs several runs (--seeds, or a grid in --config)")
+    return Plan(list(runs.values()), line.max_concurrent, line.print_config, line.dry_run)
+
+
+def _named(settings: Settings, combination: dict[str, Any]) -> Settings:
+    """A grid over what the folder does not show puts it into the experiment's name."""
+    agent_name = settings.agent_name
+    for name in combination:
+        value = getattr(settings, name)
+        if name not in _IN_FOLDER and value is not None:  # None: does not concern this run
+            text = "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            agent_name += f"_{name}={text.replace('/', '-')}"
+    return dataclasses.replace(settings, agent_name=agent_name)
+
+
 def parse(argv: Sequence[str]) -> tuple[Settings, bool]:
-    """Read and resolve a command line.
+    """Read and resolve the command line of one run.
 
     Returns:
         The resolved settings, and whether they are only to be printed.
 
     Raises:
-        UsageError: a flag, value, file or combination that can't be used.
+        UsageError: as `plan`, and a command line that asks for several runs.
     """
-    flags, file, only_print = read(argv)
-    return resolve(flags, file), only_print
+    planned = plan(argv)
+    if len(planned.runs) > 1:
+        raise UsageError(f"one run is wanted here, but the settings ask for {len(planned.runs)}")
+    return planned.runs[0], planned.print_config
 
 
 def _defaults(file: str, key: str) -> dict[str, Any]:
     table = json.loads((CONFIGS / file).read_text())
     values = table.get(key, table.get("default", {}))
     return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+
+
+def _preset(name: str | None, trainer: str, env_name: str, prioritized: bool) -> dict[str, Any]:
+    """What a named preset says of this run; nothing without a name."""
+    if name is None:
+        return {}
+    table = json.loads((CONFIGS / "presets.json").read_text()).get(name, {})
+    values = {**table.get(trainer, {}), **(table["prioritized"] if prioritized else {})}
+    penalties = table.get(f"actor_l2 of {trainer}", {})
+    penalty = penalties.get(env_name, penalties.get(env_name.partition("/")[0]))
+    return values if penalty is None else {**values, "actor_l2": penalty}
 
 
 def _without_overruled(file: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
@@ -71,6 +146,7 @@ def resolve(flags: dict[str, Any], file: dict[str, Any] | None = None) -> Settin
         **_defaults("trainers.json", trainer),
         **_defaults("recipes.json", recipe),
         **(_defaults("recipes.json", "prioritized") if prioritized else {}),
+        **_preset(given.get("preset"), trainer, env_name, prioritized),
         **given,
         "buffer": recipe,
         "prioritized_replay": prioritized,
@@ -85,12 +161,35 @@ def resolve(flags: dict[str, Any], file: dict[str, Any] | None = None) -> Settin
         values["mixup_alpha"] = None
     settings = Settings(**values)
     _check_ranges(settings)
-    if settings.local_mode and settings.num_workers:
-        raise UsageError(
-            f"--local_mode keeps everything in one process but --num_workers is "
-            f"{settings.num_workers}; drop one of them"
-        )
+    _check_processes(settings)
     return settings
+
+
+def _check_processes(settings: Settings) -> None:
+    for name in ("num_workers", "num_learners"):
+        if settings.local_mode and getattr(settings, name):
+            raise UsageError(
+                f"--local_mode keeps everything in one process but --{name} is "
+                f"{getattr(settings, name)}; drop one of them"
+            )
+    learners = max(1, settings.num_learners)
+    if settings.train_batch_size is not None and settings.train_batch_size % learners:
+        raise UsageError(
+            f"--train_batch_size {settings.train_batch_size} can't be shared out evenly between "
+            f"{learners} learners; choose a multiple of --num_learners"
+        )
+    if settings.num_gpus not in (0, learners):
+        raise UsageError(
+            f"--num_gpus is {settings.num_gpus} but there is a GPU per learner; set "
+            f"--num_learners {settings.num_gpus}, or --num_gpus to {learners} or 0"
+        )
+    if settings.whole_episodes:
+        for name in ("rollout_fragment_length", "num_envs_per_worker"):
+            if getattr(settings, name) > 1:
+                raise UsageError(
+                    f"--whole_episodes and --{name} {getattr(settings, name)} contradict each "
+                    "other; drop one of them (--num_workers collects more episodes at once)"
+                )
 
 
 def choose_recipe(given: dict[str, Any]) -> tuple[str, bool]:
@@ -123,6 +222,7 @@ def choose_recipe(given: dict[str, Any]) -> tuple[str, bool]:
 def _recipe_flags(given: dict[str, Any], recipe: str, prioritized: bool) -> dict[str, Any]:
     """Of each flag that belongs to recipes: does this run's use it, and what would."""
     line = CATALOG[recipe]
+    mixes_all = line.augmentation in ("mixture", "adaptive_mixture")
     mixes = line.augmentation == "mixture"
     fixed_ct = recipe == "ct" and bool(given.get("ct_fixed"))
     additive = bool(given.get("only_noise") or given.get("noise_multiple") is not None)
@@ -139,6 +239,7 @@ def _recipe_flags(given: dict[str, Any], recipe: str, prioritized: bool) -> dict
         "mixup_alpha": (mixes or fixed_ct, f"{of_mixtures}, or ct with --ct_fixed"),
         "prob_interpolation": (mixes, of_mixtures),
         "interp_decay_rate": (mixes, of_mixtures),
+        "use_delta": (mixes_all, "recipes that mix (mixup, ct, nmer)"),
         "interp_prio_update": (paired, in_pairs),
         "use_importance_sampling": (paired, in_pairs),
         "ct_fixed": (recipe == "ct", "the ct recipe"),

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from argument_parser import Settings
+from argument_parser import FIELDS, TRANSIENT, Settings
 from interreplay.environments import check_first_observation, make_env, resolve_id
 from interreplay.errors import UsageError
 from interreplay.launch.display import Display
 from interreplay.launch.private_ray import allotted_cpus, private_ray
+from interreplay.launch.reporters import Reporters, import_wandb
 from interreplay.results import RunFolder, learning_curve
 from replay_buffers.buffer import recipe_of, required_bytes
 from replay_buffers.errors import ReplayError
@@ -28,6 +29,7 @@ _TRAINER_SETTINGS = (
     "tau",
     "hidden_sizes",
     "actor_lr",
+    "actor_l2",
     "critic_lr",
     "alpha_lr",
     "initial_alpha",
@@ -56,7 +58,10 @@ def algorithm_config(settings: Settings, env: str) -> Any:
     config.evaluate_episodes(
         interval=settings.evaluation_interval, episodes=settings.evaluation_num_episodes
     )
-    config.train_batch_size_per_learner = settings.train_batch_size
+    assert settings.train_batch_size is not None
+    learners = settings.num_learners
+    config.learners(num_learners=learners, num_gpus_per_learner=1 if settings.num_gpus else 0)
+    config.train_batch_size_per_learner = settings.train_batch_size // max(1, learners)
     for name in _TRAINER_SETTINGS:
         value = getattr(settings, name)
         if value is not None:
@@ -73,6 +78,9 @@ def algorithm_config(settings: Settings, env: str) -> Any:
         learning_starts=settings.learning_starts,
         timesteps_per_iteration=settings.timesteps_per_iteration,
         total_timesteps=settings.total_timesteps,
+        num_sgd_iter=settings.num_sgd_iter,
+        whole_episodes=settings.whole_episodes,
+        target_by_steps_sampled=settings.target_by_steps_sampled,
         **replay_settings(settings),
     )
     return config
@@ -88,6 +96,7 @@ def replay_settings(settings: Settings) -> dict[str, Any]:
         "prob_interpolation": settings.prob_interpolation,
         "interp_decay_rate": settings.interp_decay_rate,
         "furthest_neighbor": settings.furthest_neighbor,
+        "use_delta": settings.use_delta or None,
         "noise_std": settings.noise_std,
         "noise_multiple": settings.noise_multiple,
         "s4rl_view": settings.s4rl_view,
@@ -102,12 +111,48 @@ def replay_settings(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def train(settings: Settings, *, quiet: bool = False) -> RunFolder:
+def folder_of(settings: Settings) -> RunFolder:
+    """Where a run's results go, which need not exist yet."""
+    env, _ = resolve_id(settings.env)
+    return RunFolder.locate(
+        settings.local_dir,
+        settings.agent_name,
+        env,
+        settings.trainer,
+        settings.recipe_label,
+        settings.seed,
+    )
+
+
+def has_finished(settings: Settings, folder: RunFolder) -> bool:
+    """Whether `folder` holds the finished run of these settings, so that nothing is left to do."""
+    defaults = {name: spec.default for name, spec in FIELDS.items() if spec.default is not None}
+    return not settings.fresh and folder.finished_with(
+        settings.to_dict(), ignored=TRANSIENT, defaults=defaults
+    )
+
+
+def describe(settings: Settings) -> str:
+    """One line: what would run, and in which folder."""
+    make_env(settings.env, horizon=settings.horizon).close()
+    folder = folder_of(settings)
+    state = "finished already" if has_finished(settings, folder) else "to run"
+    steps = f"{settings.total_timesteps:,} env steps"
+    return f"{settings.name}: {steps}, {state}, {folder.path}"
+
+
+def train(
+    settings: Settings,
+    *,
+    quiet: bool = False,
+    on_report: Callable[[dict[str, Any]], None] | None = None,
+) -> RunFolder:
     """Run one training from its card to its figure.
 
     Args:
         settings: of `argument_parser`.
-        quiet: show nothing.
+        quiet: show nothing; the log is written all the same.
+        on_report: called with every line of `result.json`.
 
     Returns:
         The run's folder. A finished run of the same settings is left as it is.
@@ -123,27 +168,25 @@ def train(settings: Settings, *, quiet: bool = False) -> RunFolder:
     dimensions = (probe.observation_space.shape[0], probe.action_space.shape[0])
     check_first_observation(probe, env)
     probe.close()
-    folder = RunFolder.locate(
-        settings.local_dir,
-        settings.agent_name,
-        env,
-        settings.trainer,
-        settings.recipe_label,
-        settings.seed,
-    )
+    if settings.wandb:
+        import_wandb()
+    folder = folder_of(settings)
     assert settings.total_timesteps is not None
     display = Display(settings.total_timesteps, Console(quiet=True) if quiet else None)
     if warning:
         display.say(f"warning: {warning}")
-    if not settings.fresh and folder.finished_with(settings.to_dict()):
+    if has_finished(settings, folder):
         display.say(
             f"this run has finished already: {folder.path}\n"
             f"its learning curve: {folder.figure}\nadd --fresh to run it again"
         )
         return folder
     folder.open(fresh=settings.fresh)
+    if settings.sleep_time:
+        display.say(f"waiting {settings.sleep_time:g} s")
+        time.sleep(settings.sleep_time)
     with _accounted(folder):
-        _train_in(folder, settings, env, dimensions, display)
+        _train_in(folder, settings, env, dimensions, display, on_report)
     display.say(f"results: {folder.path}\nlearning curve: {folder.figure}")
     return folder
 
@@ -183,11 +226,18 @@ def _train_in(
     env: str,
     dimensions: tuple[int, int],
     display: Display,
+    on_report: Callable[[dict[str, Any]], None] | None,
 ) -> None:
     import torch
 
+    if settings.num_gpus > torch.cuda.device_count():
+        raise UsageError(
+            f"--num_gpus is {settings.num_gpus} but torch sees {torch.cuda.device_count()} here; "
+            "lower it, or check CUDA_VISIBLE_DEVICES and that this torch is a CUDA build"
+        )
+
     cpus = settings.num_cpus or allotted_cpus()
-    threads = max(1, cpus - settings.num_workers)
+    threads = max(1, cpus - settings.num_workers - settings.num_learners)
     torch.set_num_threads(threads)
     assert settings.buffer is not None and settings.buffer_size is not None
     recipe = recipe_of(settings.buffer, settings.prioritized_replay)
@@ -196,19 +246,41 @@ def _train_in(
     )
     display.card(_card(settings, env, threads, bytes_needed, folder))
     started = time.perf_counter()
-    with private_ray(settings.num_workers, verbose=settings.verbose):
+    with private_ray(
+        settings.num_workers + settings.num_learners,
+        gpus=settings.num_gpus,
+        address=settings.address,
+        verbose=settings.verbose,
+    ):
         algorithm = algorithm_config(settings, env).build_algo()
         try:
             # Now it has shown that it works: only from here on is anything written or moved.
             first = _first_report(algorithm)
             moved = folder.begin(settings.to_dict(), {"threads": threads}, fresh=settings.fresh)
+            display.log_to(_log_file(folder, settings))
             if moved:
                 display.say(f"an earlier run, unfinished or of other settings, is now in {moved}")
-            _loop(folder, settings, algorithm, display, first, started)
+            _loop(folder, settings, algorithm, display, first, started, on_report)
         finally:
             display.stop()
             algorithm.stop()
     learning_curve(folder)
+
+
+def _log_file(folder: RunFolder, settings: Settings) -> Path:
+    """Where what the run shows is kept: in its folder, or in `--log_dir` under the run's name."""
+    if settings.log_dir is None:
+        return folder.log
+    name = "_".join(folder.path.parts[-4:])
+    path = Path(settings.log_dir).expanduser() / f"{name}.log"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as error:
+        raise UsageError(
+            f"--log_dir {settings.log_dir} can't be written ({error.strerror}); choose another"
+        ) from error
+    return path
 
 
 def _card(
@@ -228,9 +300,18 @@ def _card(
         "seed": str(settings.seed),
         "budget": budget,
         "replay buffer": f"{settings.buffer_size:,} rows, {bytes_needed / 1e9:.3f} GB",
-        "processes": f"{threads} torch thread(s), {settings.num_workers} env runner process(es)",
+        "processes": _processes(settings, threads),
         "folder": str(folder.path),
     }
+
+
+def _processes(settings: Settings, threads: int) -> str:
+    parts = [f"{threads} torch thread(s)", f"{settings.num_workers} env runner process(es)"]
+    if settings.num_learners:
+        parts.append(f"{settings.num_learners} learner process(es)")
+    if settings.num_gpus:
+        parts.append(f"{settings.num_gpus} GPU(s)")
+    return ", ".join(parts)
 
 
 def _first_report(algorithm: Any) -> dict[str, Any]:
@@ -251,30 +332,39 @@ def _loop(
     display: Display,
     first: dict[str, Any],
     started: float,
+    on_report: Callable[[dict[str, Any]], None] | None,
 ) -> None:
-    from tensorboardX import SummaryWriter
-
     assert settings.total_timesteps is not None
     algorithm.progress = display.advance
-    events = SummaryWriter(str(folder.path))
+    reporters = Reporters.of(folder, settings)
     display.start()
+
+    def publish(report: dict[str, Any]) -> None:
+        _publish(folder, reporters, display, report, started)
+        if on_report is not None:
+            on_report(report)
+
     try:
-        _publish(folder, events, display, first, started)
+        publish(first)
         while algorithm.env_steps < settings.total_timesteps:
             report = algorithm.train()
             if algorithm.env_steps >= settings.total_timesteps and "evaluation" not in report:
                 report["evaluation"] = algorithm.evaluate()
-            _publish(folder, events, display, report, started)
+            publish(report)
             iteration = report["training_iteration"]
             if settings.checkpoint_freq and iteration % settings.checkpoint_freq == 0:
                 save_checkpoint(algorithm, folder)
         save_checkpoint(algorithm, folder)
     finally:
-        events.close()
+        reporters.close()
 
 
 def _publish(
-    folder: RunFolder, events: Any, display: Display, report: dict[str, Any], started: float
+    folder: RunFolder,
+    reporters: Reporters,
+    display: Display,
+    report: dict[str, Any],
+    started: float,
 ) -> None:
     """Put the figures that matter at the top of a report; write it, draw it, show it."""
     report.pop("config", None)  # config.json has it, resolved
@@ -289,9 +379,7 @@ def _publish(
         "updates_per_s": report.get("updates_per_s"),
     }
     folder.append(report)
-    for name, value in _scalars(report):
-        events.add_scalar(name, value, report["env_steps"])
-    events.flush()
+    reporters.report(dict(_scalars(report)), report["env_steps"])
     display.report(report)
 
 

@@ -1,5 +1,6 @@
 """Figures of runs. Drawn without a display and without pyplot's global state."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from interreplay.results.run_folder import RunFolder
 
 # Okabe and Ito's palette: told apart by colour-blind readers and in grey.
 _BLUE, _ORANGE, _GREY = "#0072B2", "#E69F00", "#777777"
+_PALETTE = (_BLUE, _ORANGE, "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 
 
 def learning_curve(folder: RunFolder) -> Path:
@@ -69,3 +71,59 @@ def _title(settings: dict[str, Any], last: dict[str, Any]) -> str:
         f"band: one standard deviation over {episodes} evaluation episode(s); "
         f"last mean {last['evaluation_return_mean']:.1f}"
     )
+
+
+def seeds_curve(group: Path, path: Path | None = None) -> Path | None:
+    """Draw the evaluations of all `seed*` runs in `group`, a line each, and their mean.
+
+    The mean is drawn where every run was evaluated; runs that are not finished end early and say
+    so. The legend gives the mean of each run's last two evaluations.
+
+    Args:
+        group: a folder `<trainer>-<recipe>`.
+        path: of the PNG; by default `seeds.png` in the group.
+
+    Returns:
+        The picture's path, or None when no run has been evaluated yet.
+    """
+    curves = {}
+    for run in sorted(
+        (RunFolder(p) for p in group.glob("seed*") if p.name[4:].isdigit()),
+        key=lambda run: int(run.path.name[4:]),
+    ):
+        points = _evaluations(run)
+        if points:
+            state = run._read(run.run).get("state")
+            curves[run.path.name + ("" if state == "finished" else f" ({state})")] = points
+    if not curves:
+        return None
+    figure = Figure(figsize=(6.4, 3.6), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    for colour, (name, points) in zip(itertools.cycle(_PALETTE), curves.items(), strict=False):
+        last = np.mean([y for _, y in points[-2:]])
+        x, y = zip(*points, strict=True)
+        label = f"{name}: last two evaluations {last:.1f}"
+        axes.plot(x, y, color=colour, lw=1.2, marker="o", ms=2.5, label=label)
+    shared = sorted(set.intersection(*(set(dict(points)) for points in curves.values())))
+    if len(curves) > 1 and shared:
+        mean = [np.mean([dict(points)[x] for points in curves.values()]) for x in shared]
+        axes.plot(shared, mean, color="black", lw=2.2, label=f"mean of n = {len(curves)}")
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel("return, mean of an evaluation")
+    axes.set_title(f"{group.name} on {group.parent.name}", fontsize=10)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8, loc="best")
+    path = group / "seeds.png" if path is None else path
+    figure.savefig(path)
+    return path
+
+
+def _evaluations(run: RunFolder) -> list[tuple[int, float]]:
+    if not run.result.exists():
+        return []
+    return [
+        (r["env_steps"], r["evaluation_return_mean"])
+        for r in run.reports()
+        if r.get("evaluation_return_mean") is not None
+    ]

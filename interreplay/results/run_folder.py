@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -76,7 +77,7 @@ class RunFolder:
 
     Files: `config.json` (resolved settings; `--config` reads it), `run.json` (versions, revision,
     host, command, state), `result.json` (one JSON object a line, one line a report),
-    `learning_curve.png`, TensorBoard events, `checkpoints/`.
+    `learning_curve.png`, `log.txt` (what was shown), TensorBoard events, `checkpoints/`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -111,6 +112,10 @@ class RunFolder:
         return self.path / "learning_curve.png"
 
     @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
@@ -121,13 +126,24 @@ class RunFolder:
             return {}
         return content if isinstance(content, dict) else {}
 
-    def finished_with(self, settings: dict[str, Any]) -> bool:
-        """Whether this folder holds the finished run of the same settings."""
+    def finished_with(
+        self,
+        settings: dict[str, Any],
+        *,
+        ignored: Collection[str] = (),
+        defaults: dict[str, Any] | None = None,
+    ) -> bool:
+        """Whether this folder holds the finished run of the same settings.
+
+        `ignored` names settings that change nothing in the results, `defaults` says what those
+        meant that an older run has not written down.
+        """
         if self._read(self.run).get("state") != "finished":
             return False
-        transient = {"fresh", "verbose", "local_dir", "local_mode", "num_cpus"}
-        mine = {k: v for k, v in plain(settings).items() if k not in transient}
-        theirs = {k: v for k, v in self._read(self.config).items() if k not in transient}
+        mine, theirs = (
+            {k: v for k, v in {**plain(defaults or {}), **given}.items() if k not in ignored}
+            for given in (plain(settings), self._read(self.config))
+        )
         return mine == theirs
 
     def open(self, *, fresh: bool) -> None:

@@ -28,6 +28,7 @@ class AdaptiveMixture(Plain):
     Args:
         schema: of the rows.
         seed: of the model's initial weights.
+        use_delta: see `mix`.
         fixed: keep b at this value and learn nothing (what the old code did).
         tolerance: the energy that is still acceptable.
         learning_rate: of model and b, until `attach` brings the critic's.
@@ -39,6 +40,7 @@ class AdaptiveMixture(Plain):
         seed: int,
         *,
         fixed: float | None = None,
+        use_delta: bool = False,
         tolerance: float = 0.1,
         learning_rate: float = 3e-4,
     ) -> None:
@@ -46,6 +48,7 @@ class AdaptiveMixture(Plain):
             raise ReplayError(f"--mixup_alpha is {fixed}; Beta(b, b) needs a positive b")
         self.sequential = fixed is None
         self._fixed, self._tolerance = fixed, tolerance
+        self._use_delta = use_delta
         self._outputs = slice(schema.column(REWARDS).start, schema.width - 2)  # reward, new_obs
         self._features = schema.features
         with torch.random.fork_rng(devices=[]):
@@ -80,7 +83,7 @@ class AdaptiveMixture(Plain):
         lam = rng.beta(self.b, self.b, count).astype(np.float32)
         real, partners = sample.rows.copy(), sample.partners
         flags_too = slice(0, sample.schema.width - 1)  # all but `truncated`
-        mix(sample, lam, mixed, flags_too)
+        mix(sample, lam, mixed, flags_too, use_delta=self._use_delta)
         self._figures.count(lam, mixed)
         if self._fixed is None and mixed.any():
             self._learn(real, partners, sample.rows, lam, mixed)

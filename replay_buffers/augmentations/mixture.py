@@ -6,7 +6,7 @@ import numpy as np
 
 from replay_buffers.augmentations.base import Plain, Sample
 from replay_buffers.errors import ReplayError
-from replay_buffers.storage import ACTIONS, Bools, Doubles, Floats
+from replay_buffers.storage import ACTIONS, NEXT_OBS, OBS, Bools, Doubles, Floats
 
 
 def mixable(sample: Sample) -> Bools:
@@ -18,15 +18,23 @@ def mixable(sample: Sample) -> Bools:
     return sample.partnered.copy()
 
 
-def mix(sample: Sample, lam: Floats, mixed: Bools, part: slice) -> None:
+def mix(sample: Sample, lam: Floats, mixed: Bools, part: slice, *, use_delta: bool = False) -> None:
     """Write `y + lam * (x - y)` into columns `part` of the `mixed` rows, and mix their weights.
 
-    `lam` `[n]` is the share of the sampled row x. Equal rows mix to themselves exactly.
+    `lam` `[n]` is the share of the sampled row x. Equal rows mix to themselves exactly. With
+    `use_delta` new_obs is the mixed obs plus the mixture of the two differences new_obs - obs: the
+    same number by another road, to rounding.
     """
     assert sample.partners is not None
     lam[~mixed] = 1.0
-    x, y = sample.rows[mixed, part], sample.partners[mixed, part]
-    sample.rows[mixed, part] = y + lam[mixed, None] * (x - y)
+    x, y = sample.rows[mixed], sample.partners[mixed]
+    share = lam[mixed, None]
+    sample.rows[mixed, part] = y[:, part] + share * (x[:, part] - y[:, part])
+    if use_delta:
+        obs, new_obs = sample.schema.column(OBS), sample.schema.column(NEXT_OBS)
+        delta_x, delta_y = x[:, new_obs] - x[:, obs], y[:, new_obs] - y[:, obs]
+        delta = delta_y + share * (delta_x - delta_y)
+        sample.rows[mixed, new_obs] = sample.rows[mixed, obs] + delta
     # Rounding may step one float past the box that both parents lie in.
     actions = sample.rows[:, sample.schema.column(ACTIONS)]
     np.clip(actions, -1.0, 1.0, out=actions)
@@ -69,6 +77,7 @@ class Mixture(Plain):
         alpha: the Beta law's parameter.
         probability: the chance of a row being mixed at all, drawn per row.
         decay: by how much that chance falls with every row added, down to 0.
+        use_delta: see `mix`.
 
     Raises:
         ReplayError: alpha not positive, probability outside [0, 1], negative decay, unknown law.
@@ -81,6 +90,7 @@ class Mixture(Plain):
         alpha: float = 0.75,
         probability: float = 1.0,
         decay: float = 0.0,
+        use_delta: bool = False,
     ) -> None:
         if alpha <= 0:
             raise ReplayError(f"--mixup_alpha is {alpha}; Beta(a, a) needs a positive a")
@@ -92,6 +102,7 @@ class Mixture(Plain):
             raise ReplayError(f"the mixing law {law!r} is unknown; choose 'beta' or 'uniform'")
         self._law, self._alpha = law, alpha
         self._probability, self._decay = probability, decay
+        self._use_delta = use_delta
         self._figures = MixtureFigures()
 
     def _draw(self, count: int, rng: np.random.Generator) -> Doubles:
@@ -106,7 +117,7 @@ class Mixture(Plain):
         lam = self._draw(count, rng).astype(np.float32)
         mixed &= (sample.rows[:, -2] == 0) & (sample.partners[:, -2] == 0)
         mixed &= rng.random(count) < self._probability - self._decay * sample.added
-        mix(sample, lam, mixed, sample.schema.continuous)
+        mix(sample, lam, mixed, sample.schema.continuous, use_delta=self._use_delta)
         self._figures.count(lam, mixed)
 
     def stats(self) -> dict[str, float]:

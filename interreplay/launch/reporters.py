@@ -1,0 +1,92 @@
+"""Where a run's figures go besides result.json: TensorBoard always, Weights & Biases if asked."""
+
+from typing import Any, Protocol
+
+from argument_parser import Settings
+from interreplay.errors import UsageError
+from interreplay.results import RunFolder
+
+
+class Reporter(Protocol):
+    """Takes the scalars of one report."""
+
+    def report(self, scalars: dict[str, float], env_steps: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TensorBoard:
+    """Event files in the run's folder, flushed with every report."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        from tensorboardX import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder.path))
+
+    def report(self, scalars: dict[str, float], env_steps: int) -> None:
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, env_steps)
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandB:
+    """A run of Weights & Biases: project agent_name, group env and recipe, name with the seed.
+
+    `WANDB_MODE=offline` keeps it in the run's folder, under `wandb/`.
+    """
+
+    def __init__(self, folder: RunFolder, settings: Settings) -> None:
+        wandb = import_wandb()
+        self._run = wandb.init(
+            project=settings.agent_name,
+            group=f"{settings.env} {settings.trainer}-{settings.recipe_label}",
+            name=settings.name,
+            config=settings.to_dict(),
+            dir=str(folder.path),
+            settings=wandb.Settings(console="off", silent=True),
+        )
+
+    def report(self, scalars: dict[str, float], env_steps: int) -> None:
+        self._run.log(scalars, step=env_steps)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def import_wandb() -> Any:
+    """The package, imported only by those who ask for it.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        import wandb
+    except ImportError as error:
+        raise UsageError(
+            "--wandb needs the package wandb: pip install 'interreplay[wandb]' (pip install -e "
+            "'.[wandb]' in a checkout)"
+        ) from error
+    return wandb
+
+
+class Reporters:
+    """All of them at once."""
+
+    def __init__(self, *members: Reporter) -> None:
+        self._members = members
+
+    @classmethod
+    def of(cls, folder: RunFolder, settings: Settings) -> "Reporters":
+        extra: list[Reporter] = [WandB(folder, settings)] if settings.wandb else []
+        return cls(TensorBoard(folder), *extra)
+
+    def report(self, scalars: dict[str, float], env_steps: int) -> None:
+        for member in self._members:
+            member.report(scalars, env_steps)
+
+    def close(self) -> None:
+        for member in self._members:
+            member.close()
