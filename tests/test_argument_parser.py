@@ -150,7 +150,8 @@ def test_whole_numbers_may_be_written_as_1e6():
 @pytest.mark.parametrize(("env", "starts", "budget"), [
     ("HalfCheetah-v2", 10_000, 1_000_000), ("Humanoid-v5", 10_000, 1_000_000), ("Swimmer-v4", 10_000, 1_000_000),
     ("InvertedPendulum-v2", 1_500, 50_000), ("InvertedDoublePendulum-v5", 1_500, 50_000), ("Reacher-v2", 1_500, 1_000_000),
-    ("Pendulum-v1", 1_500, 1_000_000), ("SomebodyElses-v0", 10_000, 1_000_000),
+    ("Pendulum-v1", 1_500, 1_000_000), ("dmc/walker_walk", 10_000, 1_000_000), ("dmc.dm_control_configs.cup_catch", 10_000, 1_000_000),
+    ("some.module:Reacher-v5", 1_500, 1_000_000), ("some.module:MyEnv", 10_000, 1_000_000), ("SomebodyElses-v0", 10_000, 1_000_000),
 ])  # fmt: skip
 def test_environments_bring_their_warm_up_and_budget(env, starts, budget):
     settings = read(f"--env {env}")
@@ -456,7 +457,7 @@ def test_configs_hold_settings_that_exist():
     for file, table in {**tables, "presets.json": paper}.items():
         for key, values in table.items():
             assert set(values) <= names, (file, key)
-    assert set(penalties) - {"dmc"} <= set(tables["environments.json"])
+    assert set(penalties) <= set(tables["environments.json"])
     environments = json.loads((CONFIGS / "environments.json").read_text())
     assert set(MUJOCO) - {"Pusher"} <= set(environments)
     assert set(CATALOG) | {"prioritized"} == set(json.loads((CONFIGS / "recipes.json").read_text()))

@@ -1,11 +1,131 @@
+import sys
+from pathlib import Path
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
 import tests.fake_envs  # noqa: F401  # registers them
-from interreplay.environments import check_first_observation, make_env, make_vector_env, resolve_id
+from interreplay.environments import (
+    check_first_observation,
+    dmc,
+    make_env,
+    make_vector_env,
+    resolve_id,
+)
 from interreplay.environments.ids import MUJOCO
 from interreplay.errors import UsageError
+
+ROOT = Path(__file__).parents[1]
+
+
+CURRENT = [f"{name}-v{version}" for name in MUJOCO for version in (4, 5)]
+
+
+@pytest.mark.parametrize("env", [*CURRENT, "Pendulum-v0", "LunarLanderContinuous-v2"])
+def test_ids_of_today_and_renamed_ones_step(env):
+    resolved, warning = resolve_id(env)
+    # The model of Pusher-v4 needs a mujoco that is too old for everything else.
+    assert (resolved == env) == (warning is None) == (env in CURRENT and env != "Pusher-v4")
+    built = make_env(env)
+    built.reset(seed=0)
+    obs, reward, *_ = built.step(np.zeros(built.action_space.shape, np.float32))
+    assert np.isfinite(obs).all()
+    assert np.isfinite(reward)
+
+
+@pytest.mark.parametrize("task", dmc.TASKS)
+def test_a_dm_control_task_runs_200_steps(task):
+    env, twin = make_env(f"dmc/{task}"), make_env(f"dmc/{task}")
+    obs, _ = env.reset(seed=3)
+    np.testing.assert_array_equal(obs, twin.reset(seed=3)[0])
+    actions = np.random.default_rng(0).uniform(
+        env.action_space.low, env.action_space.high, (200, *env.action_space.shape)
+    )
+    for step, action in enumerate(actions):
+        obs, reward, terminated, truncated, _ = env.step(action)
+        assert obs.dtype == np.float32
+        assert obs.shape == env.observation_space.shape
+        assert np.isfinite(obs).all()
+        assert 0 <= reward <= 1
+        assert not terminated
+        assert not truncated
+        if step < 20:
+            np.testing.assert_array_equal(obs, twin.step(action)[0])
+    assert (env.reset(seed=4)[0] != env.reset(seed=5)[0]).any()
+
+
+def test_a_dm_control_episode_is_cut_after_1000_steps_and_does_not_terminate():
+    env = make_env("dmc/cartpole_swingup")
+    env.reset(seed=0)
+    ends = [env.step(np.zeros(1))[2:4] for _ in range(1000)]
+    assert ends == [(False, False)] * 999 + [(False, True)]
+    env = make_env("dmc/cartpole_swingup", horizon=1500)
+    env.reset(seed=0)
+    ends = [env.step(np.zeros(1))[2:4] for _ in range(1500)]
+    assert ends == [(False, False)] * 1499 + [(False, True)]
+
+
+def test_dm_control_observations_are_the_tasks_arrays_by_name():
+    from dm_control import suite
+
+    env = make_env("dmc/walker_walk")
+    env.reset(seed=0)
+    obs, reward, *_ = env.step(np.full(6, 0.5))
+    plain = suite.load("walker", "walk", task_kwargs={"random": 0})
+    plain.reset()
+    expected = plain.step(np.full(6, 0.5))
+    assert reward == expected.reward
+    arrays = [np.ravel(array) for _, array in sorted(expected.observation.items())]
+    np.testing.assert_allclose(obs, np.concatenate(arrays), rtol=1e-6)
+    assert [len(array) for array in arrays] == [1, 14, 9]  # height, orientations, velocity
+
+
+@pytest.mark.parametrize(
+    ("env", "resolved"),
+    [
+        ("dmc/walker_walk", "dmc/walker_walk"),
+        ("dmc.dm_control_configs.walker_walk", "dmc/walker_walk"),
+        ("dmc.dm_control_configs.cup_catch", "dmc/ball_in_cup_catch"),
+        ("dmc/cartpole_balance", "dmc/cartpole_balance"),  # of the suite, not of the fifteen
+    ],
+)
+def test_dm_control_names_of_today_and_of_old(env, resolved):
+    assert resolve_id(env) == (resolved, None)
+
+
+def test_a_missing_dm_control_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dm_control", None)
+    with pytest.raises(UsageError, match=r"pip install 'interreplay\[dmc\]'"):
+        make_env("dmc/walker_walk")
+
+
+def test_a_class_or_function_of_a_module_makes_the_environment(tmp_path, monkeypatch):
+    (tmp_path / "mine_of_test.py").write_text(
+        "from tests.fake_envs import ChainEnv\n"
+        "class Mine(ChainEnv): pass\n"
+        "class Picky(ChainEnv):\n    def __init__(self, size): pass\n"
+        "def made(): return Mine()\n"
+        "def other(): return 3\n"
+        "number = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)  # importable from the current directory alone
+    monkeypatch.setattr(
+        sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))] + [str(ROOT)]
+    )
+    for name in ("Mine", "made"):
+        assert type(make_env(f"mine_of_test:{name}").unwrapped).__name__ == "Mine"
+    env = make_env("mine_of_test:Mine", horizon=4)
+    env.reset(seed=0)
+    assert [env.step(np.zeros(1))[3] for _ in range(4)] == [False, False, False, True]
+    for name, message in {
+        "Picky": "can't be built without arguments .*missing 1 required",
+        "other": "makes a int, not a gymnasium.Env",
+        "number": "names a int, not a class",
+        "Mien": "did you mean Mine",
+    }.items():
+        with pytest.raises(UsageError, match=message):
+            make_env(f"mine_of_test:{name}")
 
 
 @pytest.mark.parametrize("version", ["v2", "v3"])
@@ -43,6 +163,8 @@ def test_a_current_id_is_left_alone():
         (":foo", "can't be imported"),
         (".x:Foo-v0", "can't be imported"),
         ("tests.fake_envs:Chian-v0", "did you mean Chain-v0"),
+        ("dmc/walker_wlak", "did you mean dmc/walker_walk"),
+        ("dmc.dm_control_configs.moon_walk", "unknown environment"),
         ("", "unknown environment ''"),
     ],
 )

@@ -15,7 +15,7 @@ TABLE = {
     ),
     "interreplay/environments": (
         {"interreplay.environments", "interreplay.errors"},
-        {"gymnasium", "mujoco", "numpy"},
+        {"gymnasium", "mujoco", "numpy", "dm_control", "shimmy"},
     ),
     "interreplay/algorithms": (
         {
@@ -37,6 +37,7 @@ TABLE = {
 }
 # Where a package may only be imported inside the function that needs it.
 LAZY = {
+    "interreplay/environments": {"dm_control", "shimmy"},
     "interreplay/launch": {"ray", "torch", "tensorboardX", "wandb"},
     "replay_buffers": {"gpytorch", "sklearn", "botorch"},
 }

@@ -2,10 +2,14 @@
 
 import difflib
 import importlib
+import os
 import re
+import sys
+from types import ModuleType
 
 import gymnasium as gym
 
+from interreplay.environments import dmc
 from interreplay.errors import UsageError
 
 # MuJoCo's environments kept their names when gym became gymnasium; -v2 and -v3 are gone.
@@ -38,28 +42,53 @@ def resolve_id(env: str) -> tuple[str, str | None]:
         new = _RENAMED[env]
         return new, f"{env} is no longer registered: running its successor {new}"
     old = re.fullmatch(r"(\w+)-v[23]", env)
-    if old and old[1] in MUJOCO:
-        new = f"{old[1]}-v5"
+    # The other -v4 ids still run; Pusher-v4's model needs a mujoco older than 3.
+    if (old and old[1] in MUJOCO) or env == "Pusher-v4":
+        new = re.sub(r"v\d$", "v5", env)
+        needs = "an older mujoco" if env == "Pusher-v4" else "mujoco-py, no longer installable"
         return new, (
-            f"{env} needs mujoco-py, which is no longer installable: running its successor {new}, "
-            "whose observations and rewards differ, so returns don't compare with the old ones"
+            f"{env} needs {needs}: running its successor {new}, whose observations and rewards "
+            "differ, so returns don't compare with the old ones"
         )
+    of_suite = dmc.canonical(env)
+    if of_suite is not None:
+        if of_suite.removeprefix(dmc.PREFIX) not in dmc.TASKS:
+            known = dmc.known()
+            if of_suite not in known:
+                raise UsageError(f"unknown environment {env!r}: {_hint(of_suite, known)}")
+        return of_suite, None
     module, colon, name = env.rpartition(":")
-    if colon:
-        try:
-            importlib.import_module(module)
-        except Exception as error:  # somebody else's module may fail in any way
-            raise UsageError(
-                f"the module {module!r} of environment {env!r} can't be imported: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+    members = vars(_imported(module, env)) if colon else {}
+    if name in members:
+        return env, None
     try:
         gym.spec(name)
     except gym.error.Error as error:
-        known = sorted(gym.registry)
-        close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = (
-            f"did you mean {' or '.join(close)}?" if close else "see `gymnasium.pprint_registry()`"
-        )
+        classes = [n for n, member in members.items() if isinstance(member, type)]
+        hint = _hint(name, sorted([*gym.registry, *classes]))
         raise UsageError(f"unknown environment {env!r}: {hint}") from error
     return env, None
+
+
+def _hint(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else "see `gymnasium.pprint_registry()`"
+
+
+def _imported(module: str, env: str) -> ModuleType:
+    """Import the module of `module:name`, from the current directory as well."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        return importlib.import_module(module)
+    except Exception as error:  # somebody else's module may fail in any way
+        raise UsageError(
+            f"the module {module!r} of environment {env!r} can't be imported: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def member(env: str) -> object | None:
+    """What `module:name` names in its module; None for every other kind of id."""
+    module, colon, name = env.rpartition(":")
+    return vars(_imported(module, env)).get(name) if colon else None

@@ -9,7 +9,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from interreplay.environments.ids import resolve_id
+from interreplay.environments import dmc
+from interreplay.environments.ids import member, resolve_id
 from interreplay.errors import UsageError
 
 try:
@@ -30,8 +31,12 @@ def _log_mujoco_warning(message: str) -> None:
 
 
 def _take_over_mujoco_warnings() -> None:
-    """Send MuJoCo's warnings to the log; by default it drops a MUJOCO_LOG.TXT where it stands."""
-    if mujoco.get_mju_user_warning() is None:
+    """Send MuJoCo's warnings to the log; by default it drops a MUJOCO_LOG.TXT where it stands.
+
+    dm_control, once imported, prints them through a handler of its own.
+    """
+    handler = mujoco.get_mju_user_warning()
+    if handler is None or hasattr(handler, "argtypes"):  # dm_control's is ctypes'
         mujoco.set_mju_user_warning(_log_mujoco_warning)
 
 
@@ -89,7 +94,8 @@ def make_env(env: str, *, horizon: int | None = None, render_mode: str | None = 
     """Build one environment by id (old ids included) and check its spaces.
 
     Args:
-        env: a Gymnasium id; `module:id` imports the module first.
+        env: a Gymnasium id (`module:id` imports the module first), `dmc/<domain>_<task>`, or
+            `module:Class`, a class or function that makes an environment.
         horizon: overrides the id's own time limit, in env steps.
         render_mode: as in Gymnasium.
 
@@ -97,19 +103,53 @@ def make_env(env: str, *, horizon: int | None = None, render_mode: str | None = 
         UsageError: unknown id, a missing dependency, or spaces that the trainers can't take.
     """
     name, _ = resolve_id(env)
+    if name.startswith(dmc.PREFIX):
+        dmc.load()
+    _take_over_mujoco_warnings()
+    maker = member(name)
+    if name.startswith(dmc.PREFIX):
+        built: Any = dmc.build(name, horizon=horizon, render_mode=render_mode)
+    elif maker is not None:
+        built = _call(maker, env, horizon, render_mode)
+    else:
+        built = _registered(name, env, horizon, render_mode)
+    check_spaces(built, env)
+    return built
+
+
+def _registered(name: str, env: str, horizon: int | None, render_mode: str | None) -> Any:
     options: dict[str, Any] = {} if horizon is None else {"max_episode_steps": horizon}
     if render_mode is not None:
         options["render_mode"] = render_mode
-    _take_over_mujoco_warnings()
     try:
         with warnings.catch_warnings():
             # resolve_id has said what there is to say about versions.
             warnings.filterwarnings("ignore", message=".*is out of date.*")
-            built = gym.make(name, **options)
+            return gym.make(name, **options)
     except (gym.error.Error, ImportError) as error:
-        raise UsageError(f"{env} can't be built: {error}".replace("\n", " ")) from error
-    check_spaces(built, env)
-    return built
+        reason = str(error).replace("\n", " ")
+        if "Box2D" in reason or "box2d" in reason:
+            reason = (
+                "it needs box2d and pygame: pip install 'interreplay[box2d]' (pip install -e "
+                "'.[box2d]' in a checkout)"
+            )
+        raise UsageError(f"{env} can't be built: {reason}") from error
+
+
+def _call(maker: Any, env: str, horizon: int | None, render_mode: str | None) -> Any:
+    """An environment from somebody's class or function, which may fail in any way."""
+    if not callable(maker):
+        raise UsageError(f"{env} names a {type(maker).__name__}, not a class that makes one")
+    try:
+        built = maker() if render_mode is None else maker(render_mode=render_mode)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".replace("\n", " ")
+        raise UsageError(
+            f"{env} can't be built without arguments ({reason}); name a function that makes it"
+        ) from error
+    if not isinstance(built, gym.Env):
+        raise UsageError(f"{env} makes a {type(built).__name__}, not a gymnasium.Env")
+    return built if horizon is None else gym.wrappers.TimeLimit(built, horizon)
 
 
 def make_vector_env(

@@ -1,5 +1,6 @@
 """What a run shows: a card, a progress bar on a terminal, plain lines in a log."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,17 @@ from rich.progress import (
 from rich.table import Table
 
 
+def plain_console() -> Console:
+    """Of the terminal's width; a log has no width, and paths in it stay in one piece."""
+    width = None if sys.stdout.isatty() else 200
+    return Console(highlight=False, soft_wrap=True, width=width)
+
+
 class Display:
     """Prints to stdout; `console` may be replaced for tests."""
 
     def __init__(self, total: int, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._console = console or plain_console()
         self._total = total
         self._log: Console | None = None
         self._unlogged: list[Any] = []  # said before there is a file to say it in
@@ -55,7 +62,7 @@ class Display:
     def log_to(self, path: Path) -> None:
         """Keep what was shown so far, and from here on, in a file as well."""
         file = open(path, "a")  # noqa: SIM115  # closed by stop
-        self._log = Console(file=file, width=160, highlight=False, soft_wrap=True)
+        self._log = Console(file=file, width=200, highlight=False, soft_wrap=True)
         for content in self._unlogged:
             self._log.print(content)
         file.flush()

@@ -13,6 +13,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from interreplay.launch.display import plain_console
+
 
 class ManyDisplay:
     """One line for each of several runs; `console` may be replaced for tests.
@@ -23,7 +25,7 @@ class ManyDisplay:
     """
 
     def __init__(self, names: list[str], totals: list[int], console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._console = console or plain_console()
         self._names, self._totals = names, totals
         self._progress = Progress(
             TextColumn("{task.description}"),

@@ -1,5 +1,6 @@
 """Where a run's figures go besides result.json: TensorBoard always, Weights & Biases if asked."""
 
+import os
 from typing import Any, Protocol
 
 from argument_parser import Settings
@@ -60,7 +61,7 @@ def import_wandb() -> Any:
     """The package, imported only by those who ask for it.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: it is not installed, or nobody is logged in while it should go online.
     """
     try:
         import wandb
@@ -69,6 +70,12 @@ def import_wandb() -> Any:
             "--wandb needs the package wandb: pip install 'interreplay[wandb]' (pip install -e "
             "'.[wandb]' in a checkout)"
         ) from error
+    online = os.environ.get("WANDB_MODE", "online") in ("online", "run")
+    if online and not wandb.login(prompt=False):
+        raise UsageError(
+            "--wandb: nobody is logged in to Weights & Biases; run `wandb login`, or set "
+            "WANDB_MODE=offline to keep the run in its folder"
+        )
     return wandb
 
 

@@ -92,6 +92,17 @@ def parse(argv: Sequence[str]) -> tuple[Settings, bool]:
     return planned.runs[0], planned.print_config
 
 
+def environment_key(env: str) -> str:
+    """Under which name `configs/` knows an environment: without module and version.
+
+    `dmc/walker_walk`, and `dmc.dm_control_configs.walker_walk` of old, share the entry `dmc`.
+    """
+    name = env.rpartition(":")[2]
+    if re.match(r"dmc[./]", name):
+        return "dmc"
+    return re.sub(r"-v\d+$", "", name)
+
+
 def _defaults(file: str, key: str) -> dict[str, Any]:
     table = json.loads((CONFIGS / file).read_text())
     values = table.get(key, table.get("default", {}))
@@ -105,7 +116,7 @@ def _preset(name: str | None, trainer: str, env_name: str, prioritized: bool) ->
     table = json.loads((CONFIGS / "presets.json").read_text()).get(name, {})
     values = {**table.get(trainer, {}), **(table["prioritized"] if prioritized else {})}
     penalties = table.get(f"actor_l2 of {trainer}", {})
-    penalty = penalties.get(env_name, penalties.get(env_name.partition("/")[0]))
+    penalty = penalties.get(env_name)
     return values if penalty is None else {**values, "actor_l2": penalty}
 
 
@@ -140,7 +151,7 @@ def resolve(flags: dict[str, Any], file: dict[str, Any] | None = None) -> Settin
         # What the file says of another recipe or trainer was said of that one, not of this run.
         given = {name: v for name, v in given.items() if name in flags or name not in unused}
         _check_relevance(given, unused)
-    env_name = re.sub(r"-v\d+$", "", given.get("env", FIELDS["env"].default))
+    env_name = environment_key(given.get("env", FIELDS["env"].default))
     values = {
         **_defaults("environments.json", env_name),
         **_defaults("trainers.json", trainer),
