@@ -85,6 +85,31 @@ def lams(mixture, count=20_000):
     return sample.rows[:, 0].astype(np.float64)
 
 
+@pytest.mark.parametrize("kind", ["mixture", "ct"])
+def test_use_delta_reaches_the_same_new_obs_by_the_difference(kind):
+    def mixed(use_delta):
+        rng = np.random.default_rng(0)
+        x, y = random_rows(rng, 60), random_rows(rng, 60)
+        x[:, :3] += 1e4  # far away, so that rounding shows which road was taken
+        sample = sample_of(x, y)
+        if kind == "mixture":
+            augmentation = Mixture(use_delta=use_delta)
+        else:
+            augmentation = AdaptiveMixture(SCHEMA, 0, fixed=0.75, use_delta=use_delta)
+        augmentation(sample, rng)
+        return x, y, sample
+
+    obs, new_obs = SCHEMA.column("obs"), SCHEMA.column("new_obs")
+    x, y, sample = mixed(True)
+    lam = sample.lam[:, None]
+    delta_x, delta_y = x[:, new_obs] - x[:, obs], y[:, new_obs] - y[:, obs]
+    expected = sample.rows[:, obs] + (delta_y + lam * (delta_x - delta_y))
+    np.testing.assert_array_equal(sample.rows[:, new_obs], expected)
+    plain = mixed(False)[2].rows
+    np.testing.assert_allclose(sample.rows, plain, atol=1e-2)
+    assert (sample.rows[:, new_obs] != plain[:, new_obs]).any()
+
+
 @pytest.mark.parametrize("alpha", [0.4, 0.75, 4.0])
 def test_beta_law_has_the_moments_of_beta(alpha):
     drawn = lams(Mixture(alpha=alpha))

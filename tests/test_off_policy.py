@@ -76,6 +76,84 @@ def test_a_run_ends_at_its_budget(fragment, copies, steps):
     algorithm.stop()
 
 
+def test_num_sgd_iter_repeats_each_minibatch():
+    algorithm = config(num_sgd_iter=3).build_algo()
+    learner = algorithm.learner_group._learner
+    seen = []
+    inner = learner.update_minibatch
+    learner.update_minibatch = lambda batch: (seen.append(batch["obs"].sum().item()), inner(batch))[
+        1
+    ]
+    report = algorithm.train()
+    assert (report["env_steps"], report["updates"]) == (60, 120)  # 40 minibatches
+    assert seen[0::3] == seen[1::3] == seen[2::3]
+    assert len(set(seen)) == 40
+    algorithm.stop()
+
+
+def test_targets_move_per_env_step_if_asked():
+    algorithm = config(target_by_steps_sampled=True, ratio=0.1).build_algo()
+    learner = algorithm.learner_group._learner
+    moves = []
+    inner = learner.move_targets
+    learner.move_targets = lambda times: (moves.append(times), inner(times))[1]
+    report = algorithm.train()
+    # The first of 4 updates comes with the 30th of 60 env steps; from it on each step moves them.
+    assert report["updates"] == 4
+    assert sum(moves) == 31
+    algorithm.stop()
+    plain = config(ratio=0.1).build_algo()
+    learner = plain.learner_group._learner
+    moves = []
+    learner.move_targets = moves.append
+    plain.train()
+    assert moves == [1] * 4
+    plain.stop()
+
+
+def test_several_target_moves_at_once_are_as_many_in_a_row():
+    algorithm = config().build_algo()
+    algorithm.train()
+    learner = algorithm.learner_group._learner
+    (targets, sources), tau = learner._pairs[0], learner.config.tau
+    expected = [t.clone() for t in targets]
+    for _ in range(5):
+        expected = [t + tau * (s - t) for t, s in zip(expected, sources, strict=True)]
+    learner.move_targets(5)
+    for target, value in zip(targets, expected, strict=True):
+        torch.testing.assert_close(target, value)
+    algorithm.stop()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_whole_episodes_are_collected_before_their_updates(workers):
+    built = config(
+        "tests.fake_envs:Chain-v0", whole_episodes=True, learning_starts=0, total_timesteps=200
+    )
+    built.env_runners(num_env_runners=workers)
+    algorithm = built.build_algo()
+    added, inner = [], algorithm.buffer.add
+
+    def add(rows, episode, step):
+        added.append((len(rows), len(set(episode)), int(step[0]), bool(rows[-1, -2:].any())))
+        inner(rows, episode, step)
+
+    algorithm.buffer.add = add
+    report = algorithm.train()
+    assert report["env_steps"] >= 60  # an iteration, rounded up to whole episodes
+    assert report["updates"] == report["env_steps"] == sum(part[0] for part in added)
+    assert len(added) >= 8
+    for length, episodes, first, ended in added:
+        assert (episodes, first, ended) == (1, 0, True)
+        assert length in (5, 7)
+    if not workers:
+        assert algorithm.train()["env_steps"] <= 200
+        while (steps := algorithm.train()["env_steps"]) < 200:
+            pass
+        assert steps == 200  # the budget cuts the last episode
+    algorithm.stop()
+
+
 def test_priorities_follow_the_learners_td_errors():
     algorithm = config(prioritized=True).build_algo()
     algorithm.train()

@@ -29,6 +29,7 @@ _TUNE = {
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
 }
 _FAILURE = "failure"
+_INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,10 @@ def run_many(runs: list[Settings], max_concurrent: int | None = None) -> list[Ou
     outcomes = []
     for run in runs:
         error = errors.get(todo.index(run)) if run in todo else None
-        outcomes.append(Outcome(run, folder_of(run), error))
+        folder = folder_of(run)
+        if error == _INTERRUPTED and folder.state == "running":
+            folder.end("interrupted")
+        outcomes.append(Outcome(run, folder, error))
     for group in sorted({outcome.folder.path.parent for outcome in outcomes}):
         seeds_curve(group)
     return outcomes
@@ -163,7 +167,7 @@ def _tune(runs: list[Settings], at_once: int, share: int, display: ManyDisplay) 
         elif result.error is not None:
             errors[index] = str(result.error).splitlines()[-1]
         elif not metrics.get("finished"):
-            errors[index] = "interrupted"
+            errors[index] = _INTERRUPTED
     return errors
 
 

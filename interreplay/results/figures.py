@@ -93,8 +93,8 @@ def seeds_curve(group: Path, path: Path | None = None) -> Path | None:
     ):
         points = _evaluations(run)
         if points:
-            state = run._read(run.run).get("state")
-            curves[run.path.name + ("" if state == "finished" else f" ({state})")] = points
+            unfinished = "" if run.state == "finished" else f" ({run.state})"
+            curves[run.path.name + unfinished] = points
     if not curves:
         return None
     figure = Figure(figsize=(6.4, 3.6), dpi=150, layout="constrained")

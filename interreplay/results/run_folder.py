@@ -126,6 +126,11 @@ class RunFolder:
             return {}
         return content if isinstance(content, dict) else {}
 
+    @property
+    def state(self) -> str | None:
+        """running, finished, failed or interrupted; None where no run has begun."""
+        return self._read(self.run).get("state")
+
     def finished_with(
         self,
         settings: dict[str, Any],
@@ -138,7 +143,7 @@ class RunFolder:
         `ignored` names settings that change nothing in the results, `defaults` says what those
         meant that an older run has not written down.
         """
-        if self._read(self.run).get("state") != "finished":
+        if self.state != "finished":
             return False
         mine, theirs = (
             {k: v for k, v in {**plain(defaults or {}), **given}.items() if k not in ignored}
