@@ -47,20 +47,24 @@ class Fitter:
             start: values to begin with; gpytorch's defaults otherwise.
             epochs: steps of Adam (of L-BFGS for scikit-learn), 10 when None.
         """
+        begin = self.start(data) if start is None else start
         rows = data.x.shape[1]
-        outputs = data.y.shape[2] if self._settings.per_output_hyperparams else 1
-        size = max(1, _AT_ONCE // (outputs * rows * rows))
+        size = max(1, _AT_ONCE // (begin.outputs * rows * rows))
         parts = []
         for first in range(0, len(data), size):
             chunk = slice(first, first + size)
-            some = self._in_units(data.of(chunk))
-            begin = None if start is None else start.of(chunk)
-            if begin is None:
-                begin = Hyperparameters.start(self._kernel, 1, outputs, data.y.shape[2], some.x)
-            if begin.groups == 1:
-                begin = begin.expand(len(some))
-            parts.append(self._fit(some, begin, epochs))
+            some, own = self._in_units(data.of(chunk)), begin.of(chunk)
+            if own.groups == 1:
+                own = own.expand(len(some))
+            parts.append(self._fit(some, own, epochs))
         return concatenate(parts)
+
+    def start(self, data: Regression) -> Hyperparameters:
+        """gpytorch's defaults, for one neighbourhood of this kind."""
+        all_outputs = data.y.shape[2]
+        outputs = all_outputs if self._settings.per_output_hyperparams else 1
+        like = self._in_units(data.of(slice(0, 1))).x
+        return Hyperparameters.start(self._kernel, 1, outputs, all_outputs, like)
 
     def _in_units(self, data: Regression) -> Regression:
         units = self._normalization.units(data)
