@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from interreplay.algorithms import TRAINERS
 from interreplay.errors import UsageError
 from replay_buffers.catalog import CATALOG
+from replay_buffers.gaussian_process.settings import KERNELS, MEANS, SMOOTHNESS
 
 CONFIGS = Path(__file__).resolve().parent / "configs"
 
@@ -56,11 +57,12 @@ class Settings:
     noisy_replay_baseline: bool = flag(False, "the same as --buffer gaussian", "-noisy_replay")
     s4rl_baseline: bool = flag(False, "the same as --buffer s4rl", "-s4rl")
     ct_baseline: bool = flag(False, "the same as --buffer ct", "-ct")
+    gaussian_process: bool = flag(False, "the same as --buffer bier", "-gp")
     only_noise: bool = flag(False, "gaussian with additive noise of size --noise_multiple")
     uniform_replay: bool = flag(False, "real rows only, whatever the recipe named")
     # -- mixing
     kneighbors: int | None = flag(
-        None, "nearest neighbours that a partner is drawn from (default: 10)", "-knn", least=1
+        None, "nearest neighbours of a row (default: 10, bier: 50)", "-knn", least=1
     )
     furthest_neighbor: int | None = flag(
         None, "highest rank of a neighbour that is drawn (default: -1, all k)", "-k_max", least=-1
@@ -102,6 +104,72 @@ class Settings:
     )
     final_prioritized_replay_beta: float | None = flag(
         None, "importance exponent at the end of the budget (default: 1)", least=0, most=1
+    )
+    # -- bier's Gaussian process
+    kernel: str | None = flag(None, "covariance (default: rq)", choices=KERNELS)
+    matern_nu: float | None = flag(
+        None, "smoothness of the Matern kernel (default: 2.5)", choices=SMOOTHNESS
+    )
+    use_ard: bool = flag(False, "a lengthscale for each dimension of (obs, action)")
+    composite_kernel: bool = flag(False, "a kernel of obs times a kernel of the action")
+    mean_type: str | None = flag(None, "mean of each output (default: zero)", choices=MEANS)
+    normalize: bool = flag(
+        False, "neighbourhoods in common units: features by range, targets by mean and deviation"
+    )
+    standardize_gpr_x: bool = flag(
+        False, "--normalize features by mean and deviation, too", "-std_x"
+    )
+    gp_pca: bool = flag(False, "project features on a neighbourhood's principal components")
+    gp_pca_components: int | None = flag(None, "how many of them (default: 2)", least=1)
+    gpytorch: bool = flag(
+        False, "fit hyperparameters with gpytorch (Adam), not scikit-learn: much faster"
+    )
+    use_botorch: bool = flag(False, "fit with botorch's L-BFGS in place of Adam")
+    use_priors: bool = flag(False, "Gamma priors on lengthscales, outputscale and noise")
+    est_lengthscales: bool = flag(
+        False, "fit nothing: lengthscales are multiples of the neighbourhood's radius"
+    )
+    est_lengthscale_constant: float | None = flag(None, "which multiples (default: 2)", above=0)
+    global_hyperparams: bool = flag(
+        False, "one set of hyperparameters for all, not a fit of each neighbourhood in each batch"
+    )
+    per_output_hyperparams: bool = flag(
+        False, "a set for the reward and each dimension of new_obs, not one for all: slower"
+    )
+    mc_hyper: bool = flag(
+        False, "the global set is the mean over fits of a batch of neighbourhoods"
+    )
+    train_size: int | None = flag(
+        None, "random rows that a global set or single model is fitted on (default: 1000)", least=2
+    )
+    retrain_interval: int | None = flag(
+        None, "env steps between fits of a global set or single model (default: 1000)", least=1
+    )
+    warmstart_global: bool = flag(False, "a fit starts from the last one's values")
+    single_model: bool = flag(False, "one process for the whole buffer, not local ones")
+    multi_sample: bool = flag(
+        False, "each sampled row is mixed with all of its neighbours, not with one drawn"
+    )
+    sample_gp_cov: bool = flag(
+        False, "draw from the posterior in place of taking its mean", "-gp_cov"
+    )
+    weighted_updates: bool = flag(
+        False, "weigh rows in the critic's loss by their predictive density"
+    )
+    use_queue: bool = flag(False, "make 16 synthetic rows in advance for each stored row")
+    queue_gb: float | None = flag(
+        None, "memory for them; the oldest give way (default: 1)", above=0
+    )
+    update_hyperparams: bool = flag(
+        False, "with --use_queue: rows keep hyperparameters, tuned when neighbours change"
+    )
+    fp32: bool = flag(False, "single precision in the Gaussian process")
+    cpu_only: bool = flag(False, "leave a GPU alone: the Gaussian process stays on the CPU")
+    perform_holdout_eval: bool = flag(
+        False, "report the error on neighbours left out, next to mixtures' and nearest neighbours'"
+    )
+    holdout_split: float | None = flag(
+        None, "share of the neighbours left out (default: 0.2)", above=0, most=0.99
     )
     # -- the loop
     round_robin_weights: float = flag(
@@ -247,6 +315,7 @@ class Settings:
 SELECTORS = {
     "s4rl_baseline": "s4rl",
     "ct_baseline": "ct",
+    "gaussian_process": "bier",
     "only_noise": "gaussian",
     "knn_baseline": "nmer",
     "naive_mixup_baseline": "mixup",

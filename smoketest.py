@@ -32,6 +32,11 @@ REQUIRED = {
     "rich": "",
 }
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
+# Flags that a recipe is tested with: bier's defaults fit a process for every row of every batch.
+_FLAGS = {
+    "bier": "--kneighbors 20 --kernel rbf --gpytorch --use_ard --normalize --use_delta "
+    "--global_hyperparams --mc_hyper --perform_holdout_eval"
+}
 _RENDER = (
     "import gymnasium as gym; "
     "env = gym.make('InvertedPendulum-v5', render_mode='rgb_array', width=64, height=64); "
@@ -88,11 +93,14 @@ def check_run(trainer: str, recipe: str, prioritized: bool) -> Callable[[], str]
                 f"--total_timesteps 300 --learning_starts 100 --timesteps_per_iteration 150 "
                 f"--buffer_size 1000 --hidden_sizes 32 32 --local_dir {folder}"
             )
+            command += f" {_FLAGS.get(recipe, '')}"
             if prioritized:
                 command += " --prioritized_replay"
             settings, _ = parse(command.split())
             reports = train(settings, quiet=True).reports()
             last = reports[-1]
+            if recipe == "bier" and last["replay/gp_fallback_fraction"] > 0:
+                raise RuntimeError("a Gaussian process could not be factored on ordinary rows")
             if last["updates"] != 200 or last["evaluation_return_mean"] is None:
                 raise RuntimeError(f"the run ended with {last['updates']} updates instead of 200")
             return f"300 steps, 200 updates, return {last['evaluation_return_mean']:.0f}"

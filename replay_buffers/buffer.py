@@ -11,6 +11,7 @@ from replay_buffers.augmentations import (
     Augmentation,
     Context,
     GaussianNoise,
+    GaussianProcess,
     Identity,
     Mixture,
     Sample,
@@ -18,6 +19,9 @@ from replay_buffers.augmentations import (
 )
 from replay_buffers.catalog import CATALOG, Recipe
 from replay_buffers.errors import ReplayError
+from replay_buffers.gaussian_process.neighborhoods import Reader
+from replay_buffers.gaussian_process.settings import GaussianProcessSettings
+from replay_buffers.gaussian_process.synthesis import synthetic_bytes
 from replay_buffers.neighbor_table import NeighborTable, table_bytes
 from replay_buffers.partners import FollowingPartner, NearestPartner, Partner, RandomPartner
 from replay_buffers.samplers import (
@@ -30,15 +34,18 @@ from replay_buffers.storage import Doubles, Floats, Ints, Schema, Storage, stora
 
 
 @dataclass(frozen=True)
-class ReplaySettings:
+class ReplaySettings(GaussianProcessSettings):
     """The numbers that recipes need; each recipe reads those that concern it.
+
+    Those of the `bier` recipe are inherited.
 
     Attributes:
         kneighbors: how many nearest neighbours a partner is drawn from.
         mixing_law, mixup_alpha: lam ~ Beta(alpha, alpha) or U(0, 1).
         prob_interpolation: the chance of a row being mixed at all.
         interp_decay_rate: by how much that chance falls with every row added.
-        use_delta: mixtures interpolate new_obs - obs in place of new_obs.
+        use_delta: mixtures interpolate, and the process predicts, new_obs - obs in place of
+            new_obs.
         furthest_neighbor: the highest rank of a neighbour that is drawn, -1 for all.
         noise_std: relative standard deviation of the Gaussian noise.
         noise_multiple: additive noise instead, in units of each dimension's standard deviation.
@@ -95,12 +102,42 @@ def _partner(name: str | None, storage: Storage, settings: ReplaySettings) -> Pa
         return FollowingPartner(storage)
     if name == "nearest":
         table = NeighborTable(storage, settings.kneighbors)
-        return NearestPartner(table, settings.furthest_neighbor)
+        return NearestPartner(table, settings.furthest_neighbor, settings.multi_sample)
     raise ReplayError(f"unknown partner {name!r}")
 
 
+def _mixture(settings: ReplaySettings) -> Mixture:
+    return Mixture(
+        law=settings.mixing_law,  # type: ignore[arg-type]  # checked by Mixture
+        alpha=settings.mixup_alpha,
+        probability=settings.prob_interpolation,
+        decay=settings.interp_decay_rate,
+        use_delta=settings.use_delta,
+    )
+
+
+def _gaussian_process(
+    storage: Storage, settings: ReplaySettings, partner: Partner | None, read: Reader
+) -> GaussianProcess:
+    if not isinstance(partner, NearestPartner):
+        raise ReplayError("a Gaussian process needs neighbours; give its recipe nearest partners")
+    if settings.use_queue and (settings.interp_prio_update or settings.use_importance_sampling):
+        raise ReplayError(
+            "--use_queue's rows were mixed before anyone knew who would sample them; drop "
+            "--interp_prio_update and --use_importance_sampling"
+        )
+    return GaussianProcess.of(
+        storage, partner, read, settings, mixture=_mixture(settings), use_delta=settings.use_delta
+    )
+
+
 def _augmentation(
-    name: str, storage: Storage, settings: ReplaySettings, rng: np.random.Generator
+    name: str,
+    storage: Storage,
+    settings: ReplaySettings,
+    partner: Partner | None,
+    read: Reader,
+    rng: np.random.Generator,
 ) -> Augmentation:
     if name == "identity":
         return Identity()
@@ -111,13 +148,9 @@ def _augmentation(
     if name == "state_views":
         return StateViews(settings.s4rl_view, settings.s4rl_num_views)
     if name == "mixture":
-        return Mixture(
-            law=settings.mixing_law,  # type: ignore[arg-type]  # checked by Mixture
-            alpha=settings.mixup_alpha,
-            probability=settings.prob_interpolation,
-            decay=settings.interp_decay_rate,
-            use_delta=settings.use_delta,
-        )
+        return _mixture(settings)
+    if name == "gaussian_process":
+        return _gaussian_process(storage, settings, partner, read)
     if name == "adaptive_mixture":
         fixed = settings.mixup_alpha if settings.ct_fixed else None
         return AdaptiveMixture(
@@ -127,14 +160,21 @@ def _augmentation(
 
 
 def required_bytes(
-    recipe: Recipe, obs_dim: int, action_dim: int, capacity: int, kneighbors: int = 10
+    recipe: Recipe,
+    obs_dim: int,
+    action_dim: int,
+    capacity: int,
+    kneighbors: int = 10,
+    settings: GaussianProcessSettings | None = None,
 ) -> int:
-    """Bytes of a full buffer: rows, priorities, and the table of nearest partners."""
+    """Bytes of a full buffer: rows, priorities, nearest partners, synthetic rows in advance."""
     total = storage_bytes(Schema(obs_dim, action_dim), capacity)
     if recipe.sampler == "prioritized":
         total += priority_bytes(capacity)
     if recipe.partner == "nearest":
         total += table_bytes(capacity, kneighbors)
+    if recipe.augmentation == "gaussian_process" and settings is not None and settings.use_queue:
+        total += synthetic_bytes(settings, obs_dim, action_dim, capacity)
     return total
 
 
@@ -191,23 +231,25 @@ class ReplayBuffer:
         settings = settings or ReplaySettings()
         self.recipe = recipe
         self.schema = schema
+        self._settings = settings
         memory.require(
-            required_bytes(
-                recipe, schema.obs_dim, schema.action_dim, capacity, settings.kneighbors
-            ),
-            f"a replay buffer of {capacity:,} rows",
-            "lower --buffer_size",
+            self._bytes(capacity), f"a replay buffer of {capacity:,} rows", "lower --buffer_size"
         )
         self.storage = Storage(schema, capacity)
         self.sampler = _sampler(recipe.sampler, self.storage, settings)
         self.partner = _partner(recipe.partner, self.storage, settings)
-        self._rng = np.random.default_rng(seed)
-        self.augmentation = _augmentation(recipe.augmentation, self.storage, settings, self._rng)
-        self._share_priorities = settings.interp_prio_update
-        self._k = settings.kneighbors
         self._n_step, self._gamma = settings.n_step, settings.gamma
         if self._n_step < 1:
             raise ReplayError(f"--n_step is {self._n_step}; it must be 1 or more")
+        self._rng = np.random.default_rng(seed)
+        self.augmentation = _augmentation(
+            recipe.augmentation, self.storage, settings, self.partner, self._rows, self._rng
+        )
+        self._share_priorities = settings.interp_prio_update
+        nearest = self.partner if isinstance(self.partner, NearestPartner) else None
+        self._nearest = nearest
+        # How often a sampled row comes, to be mixed with one neighbour after another.
+        self._repeats = nearest.furthest if nearest and settings.multi_sample else 1
         self._weighted = recipe.sampler == "prioritized" and (
             recipe.partner is None or settings.use_importance_sampling
         )
@@ -245,8 +287,11 @@ class ReplayBuffer:
     @property
     def nbytes(self) -> int:
         """Bytes of the buffer when full."""
-        obs, action = self.schema.obs_dim, self.schema.action_dim
-        return required_bytes(self.recipe, obs, action, self.storage.capacity, self._k)
+        return self._bytes(self.storage.capacity)
+
+    def _bytes(self, capacity: int) -> int:
+        settings, dims = self._settings, (self.schema.obs_dim, self.schema.action_dim)
+        return required_bytes(self.recipe, *dims, capacity, settings.kneighbors, settings)
 
     @property
     def prioritized(self) -> bool:
@@ -285,14 +330,20 @@ class ReplayBuffer:
         """
         if len(self.storage) == 0:
             raise ReplayError("the replay buffer is empty; add transitions before sampling")
-        positions = self.sampler.sample(count, self._rng)
+        positions = self.sampler.sample(-(-count // self._repeats), self._rng)
+        if self._repeats > 1:
+            positions = positions.repeat(self._repeats)[:count]
         rows, steps = self._rows(positions)
         sample = Sample(
             self.schema, rows, self._weights(positions), added=self.storage.written, steps=steps
         )
         receipt = Receipt(self.storage.numbers(positions))
         if self.partner is not None:
-            partners = self.partner(positions, self._rng)
+            if self._nearest is not None and self._nearest is self.partner:
+                partners, sample.neighbors = self._nearest.draw(positions, self._rng)
+                sample.positions = positions
+            else:
+                partners = self.partner(positions, self._rng)
             sample.partnered = partners >= 0
             sample.partners, sample.partner_steps = self._rows(np.maximum(partners, 0))
             if self._weighted:

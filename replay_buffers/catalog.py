@@ -28,5 +28,6 @@ CATALOG: dict[str, Recipe] = {
         Recipe("mixup", "uniform", "random", "mixture", "Zhang et al. 2018, naive"),
         Recipe("ct", "uniform", "following", "adaptive_mixture", "Lin et al. 2021"),
         Recipe("nmer", "uniform", "nearest", "mixture", "Sander et al. 2022"),
+        Recipe("bier", "uniform", "nearest", "gaussian_process", "Sander 2021 (MIT thesis)"),
     )
 }

@@ -51,36 +51,51 @@ class FollowingPartner(Stateless):
 class NearestPartner:
     """One of the row's k nearest neighbours, all equally likely (NMER, Sander et al. 2022)."""
 
-    def __init__(self, neighbors: Neighbors, furthest: int = -1) -> None:
-        """`furthest`: the highest rank (1 is the nearest) that is drawn; -1 for all k."""
+    def __init__(self, neighbors: Neighbors, furthest: int = -1, in_turn: bool = False) -> None:
+        """Where partners come from.
+
+        Args:
+            neighbors: of any row.
+            furthest: the highest rank (1 is the nearest) that is drawn; -1 for all k.
+            in_turn: rank after rank from one position to the next, for a row that comes `ranks`
+                times in a row.
+        """
         if furthest == 0 or furthest < -1:
             raise ReplayError(
                 f"--furthest_neighbor is {furthest}; set it to 1 or more, or to -1 for all"
             )
-        self._neighbors = neighbors
-        self._furthest = neighbors.k if furthest == -1 else furthest
+        self.neighbors = neighbors
+        self.furthest = neighbors.k if furthest == -1 else min(furthest, neighbors.k)
+        self._in_turn = in_turn
         self._distance_sum, self._distance_count = 0.0, 0
 
     def __call__(self, positions: Ints, rng: np.random.Generator) -> Ints:
-        ids, distances = self._neighbors.query(positions)
-        available = np.minimum((ids >= 0).sum(axis=1), self._furthest)
-        picks = (rng.random(len(positions)) * available).astype(np.int64)
+        return self.draw(positions, rng)[0]
+
+    def draw(self, positions: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Partners `[n]`, and the neighbours `[n, k]` they were drawn from; -1 for none."""
+        ids, distances = self.neighbors.query(positions)
         rows = np.arange(len(positions))
+        available = np.minimum((ids >= 0).sum(axis=1), self.furthest)
+        if self._in_turn:
+            picks = rows % np.maximum(available, 1)
+        else:
+            picks = (rng.random(len(positions)) * available).astype(np.int64)
         chosen: Doubles = distances[rows, picks]
         finite = np.isfinite(chosen)
         self._distance_sum += float(chosen[finite].sum())
         self._distance_count += int(finite.sum())
-        return ids[rows, picks]
+        return ids[rows, picks], ids
 
     def stats(self) -> dict[str, float]:
         if self._distance_count == 0:
             return {}
         mean = self._distance_sum / self._distance_count
         self._distance_sum, self._distance_count = 0.0, 0
-        return {"mean_neighbor_distance": mean, **self._neighbors.stats()}
+        return {"mean_neighbor_distance": mean, **self.neighbors.stats()}
 
     def get_state(self) -> dict[str, Any]:
-        return self._neighbors.get_state()
+        return self.neighbors.get_state()
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self._neighbors.set_state(state)
+        self.neighbors.set_state(state)

@@ -38,6 +38,8 @@ def read(line):
         ("--buffer gaussian --prioritized_replay", "gaussian", True, "gaussian-per"),
         ("--custom_replay_buffer True -s4rl", "s4rl", False, "s4rl"),
         ("--custom_replay_buffer True -ct", "ct", False, "ct"),
+        ("--custom_replay_buffer True -gp", "bier", False, "bier"),
+        ("--prioritized_replay --gaussian_process", "bier", True, "bier-per"),
         ("--only_noise --noise_multiple 0.1", "gaussian", False, "gaussian"),
         ("--buffer nmer --kneighbors 5 --uniform_replay", "vanilla", False, "vanilla"),
         ("--buffer nmer --prioritized_replay --uniform_replay", "per", True, "per"),
@@ -132,6 +134,39 @@ def test_recipes_by_their_new_and_old_names(flags, buffer, prioritized, label):
         ("--seeds 1 2 --max_concurrent 0", "--max_concurrent is 0"),
         ("--seeds 1 2", "one run is wanted here, but the settings ask for 2"),
         ("--sleep_time -1", "--sleep_time is -1"),
+        ("-gp --knn_baseline", "--gaussian_process and --knn_baseline name two different recipes"),
+        (
+            "--buffer nmer --use_ard",
+            "--use_ard needs the bier recipe, but this run's recipe is nmer",
+        ),
+        ("-gp --matern_nu 1.5", "--matern_nu needs the bier recipe with --kernel matern"),
+        ("-gp --kernel matern --matern_nu 2", "choose from"),
+        ("-gp --kernel cosine", "choose from"),
+        ("-gp -std_x", "--standardize_gpr_x needs the bier recipe with --normalize"),
+        ("-gp --gp_pca_components 3", "needs the bier recipe with --gp_pca"),
+        ("-gp --use_priors", "--use_priors needs the bier recipe with --gpytorch"),
+        ("-gp --use_botorch", "--use_botorch needs the bier recipe with --gpytorch"),
+        ("-gp --est_lengthscale_constant 3", "needs the bier recipe with --est_lengthscales"),
+        ("-gp --mc_hyper", "--mc_hyper needs the bier recipe with --global_hyperparams"),
+        ("-gp --retrain_interval 9", "with --global_hyperparams or --single_model"),
+        ("-gp --warmstart_global", "with --global_hyperparams or --single_model"),
+        ("-gp --global_hyperparams --mc_hyper --train_size 9", "without --mc_hyper"),
+        ("-gp --queue_gb 2", "--queue_gb needs the bier recipe with --use_queue"),
+        ("-gp --update_hyperparams", "with --use_queue"),
+        ("-gp --holdout_split 0.5", "with --perform_holdout_eval"),
+        (
+            "-gp --perform_holdout_eval --holdout_split 1",
+            "--holdout_split is 1.0; it must be 0.99 or less",
+        ),
+        ("-gp --train_size 1 --single_model", "--train_size is 1; it must be 2 or more"),
+        ("-gp --composite_kernel", "--composite_kernel needs --gpytorch"),
+        ("-gp --use_ard", "--use_ard with --kernel rq needs --gpytorch"),
+        ("-gp --mean_type linear", "--mean_type linear needs --gpytorch"),
+        ("-gp --gpytorch --est_lengthscales", "drop one of them"),
+        ("-gp --single_model --global_hyperparams", "drop --global_hyperparams"),
+        ("-gp --use_queue --multi_sample", "drop --single_model and --multi_sample"),
+        ("-gp --use_queue --prioritized_replay -is", "which --use_queue's are not"),
+        ("--buffer gaussian --use_delta", "--use_delta needs"),
         ("--local_mode --num_workers 2", "--local_mode keeps everything in one process"),
         ("--config /no/such/file.json", "can't be read: No such file"),
     ],
@@ -188,6 +223,8 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path):
         ("--buffer nmer", "-smote", "--buffer nmer -smote"),
         ("--buffer nmer -smote", "--mixup_alpha 0.5", "--buffer nmer --mixup_alpha 0.5"),
         ("--buffer nmer --prioritized_replay -is", "--buffer gaussian", "--buffer gaussian --prioritized_replay"),
+        ("-gp --gpytorch --global_hyperparams --mc_hyper --normalize", "--buffer nmer", "--buffer nmer -knn 50"),
+        ("-gp --kernel matern --matern_nu 0.5", "--kernel rbf", "-gp --kernel rbf"),
         ("--trainer SAC --hidden_sizes 8", "--trainer TD3 --actor_lr 1e-3 --critic_lr 1e-3", "--trainer TD3 --hidden_sizes 8"),
     ],
 )  # fmt: skip
@@ -224,7 +261,14 @@ def test_a_bad_file_is_one_sentence(tmp_path, content, message):
 
 @pytest.mark.parametrize(
     "flags",
-    ["", "--buffer nmer -smote --prioritized_replay -is", "--buffer gaussian --hidden_sizes 8 8"],
+    [
+        "",
+        "--buffer nmer -smote --prioritized_replay -is",
+        "--buffer gaussian --hidden_sizes 8 8",
+        "-gp",
+        "-gp --gpytorch --kernel matern --matern_nu 0.5 --global_hyperparams --train_size 50",
+        "-gp --est_lengthscales --use_queue --queue_gb 0.5 --perform_holdout_eval",
+    ],
 )
 def test_resolved_settings_read_back_as_themselves(tmp_path, flags):
     settings = read(flags)
@@ -366,6 +410,37 @@ IN_REPLAY_SETTINGS = {
     "smote_interpolation": ("--buffer nmer", "", "mixing_law"),
     "prob_interpolation": ("--buffer mixup", "0.5", "prob_interpolation"),
     "noise_std": ("--buffer gaussian", "0.5", "noise_std"),
+    "kernel": ("-gp", "rbf", "kernel"),
+    "matern_nu": ("-gp --kernel matern", "0.5", "matern_nu"),
+    "use_ard": ("-gp --kernel rbf", "", "use_ard"),
+    "composite_kernel": ("-gp --gpytorch", "", "composite_kernel"),
+    "mean_type": ("-gp --gpytorch", "linear", "mean_type"),
+    "normalize": ("-gp", "", "normalize"),
+    "standardize_gpr_x": ("-gp --normalize", "", "standardize_gpr_x"),
+    "gp_pca": ("-gp", "", "gp_pca"),
+    "gp_pca_components": ("-gp --gp_pca", "3", "gp_pca_components"),
+    "gpytorch": ("-gp", "", "gpytorch"),
+    "use_botorch": ("-gp --gpytorch", "", "use_botorch"),
+    "use_priors": ("-gp --gpytorch", "", "use_priors"),
+    "est_lengthscales": ("-gp", "", "est_lengthscales"),
+    "est_lengthscale_constant": ("-gp --est_lengthscales", "3", "est_lengthscale_constant"),
+    "global_hyperparams": ("-gp", "", "global_hyperparams"),
+    "per_output_hyperparams": ("-gp", "", "per_output_hyperparams"),
+    "mc_hyper": ("-gp --global_hyperparams", "", "mc_hyper"),
+    "train_size": ("-gp --single_model", "9", "train_size"),
+    "retrain_interval": ("-gp --single_model", "9", "retrain_interval"),
+    "warmstart_global": ("-gp --single_model", "", "warmstart_global"),
+    "single_model": ("-gp", "", "single_model"),
+    "multi_sample": ("-gp", "", "multi_sample"),
+    "sample_gp_cov": ("-gp", "", "sample_gp_cov"),
+    "weighted_updates": ("-gp", "", "weighted_updates"),
+    "use_queue": ("-gp", "", "use_queue"),
+    "queue_gb": ("-gp --use_queue", "2", "queue_gb"),
+    "update_hyperparams": ("-gp --use_queue", "", "update_hyperparams"),
+    "fp32": ("-gp", "", "fp32"),
+    "cpu_only": ("-gp", "", "cpu_only"),
+    "perform_holdout_eval": ("-gp", "", "perform_holdout_eval"),
+    "holdout_split": ("-gp --perform_holdout_eval", "0.5", "holdout_split"),
     "use_importance_sampling": (
         "--buffer nmer --prioritized_replay",
         "",
@@ -383,7 +458,7 @@ ELSEWHERE = {
 # With one choice, or the default spelt out, there is no other value to see an effect of.
 ONE_VALUE = {"framework", "mixup_interpolation"}
 # Selectors whose effect test_recipes_by_their_new_and_old_names shows.
-SELECTORS = {"only_noise", "uniform_replay"}
+SELECTORS = {"only_noise", "uniform_replay", "gaussian_process"}
 
 
 @pytest.mark.parametrize("name", EFFECTS)
@@ -429,6 +504,26 @@ def test_a_flag_reaches_the_recipe(name):
     recipe, value, setting = IN_REPLAY_SETTINGS[name]
     before, after = (replay_settings(read(line)) for line in (recipe, f"{recipe} --{name} {value}"))
     assert before.get(setting) != after.get(setting)
+
+
+def test_the_gaussian_process_has_the_numbers_of_the_spec():
+    settings = read("-gp")
+    assert (settings.kneighbors, settings.kernel, settings.mean_type) == (50, "rq", "zero")
+    assert read("--buffer nmer").kneighbors == 10
+    fitted = replay_settings(read("-gp --single_model --kernel matern --gp_pca -batch 32"))
+    expected = {
+        "train_size": 1000,
+        "retrain_interval": 1000,
+        "matern_nu": 2.5,
+        "gp_pca_components": 2,
+        "fit_batch": 32,
+    }
+    assert {name: fitted[name] for name in expected} == expected
+    estimated = replay_settings(read("-gp --est_lengthscales --perform_holdout_eval"))
+    assert (estimated["est_lengthscale_constant"], estimated["holdout_split"]) == (2.0, 0.2)
+    # What nothing reads is not among a run's settings.
+    assert read("-gp").train_size is None
+    assert "train_size" not in read("-gp").to_dict()
 
 
 def test_no_flag_is_without_a_test_of_its_effect():

@@ -200,7 +200,7 @@ def test_rows_that_look_differently_far_are_not_mixed():
 
 def test_stated_bytes_are_those_of_the_parts():
     buffer = filled("nmer", prioritized=True, capacity=5000, count=10)
-    sampler, table = buffer.sampler, buffer.partner._neighbors
+    sampler, table = buffer.sampler, buffer.partner.neighbors
     arrays = [buffer.storage.rows, buffer.storage.episode, buffer.storage.step, buffer.storage.next]
     arrays += [sampler._priorities, *sampler._sums._levels, *sampler._minima._levels]
     arrays += [table._ids, table._squares, table._radius, table._seen, table._owner]

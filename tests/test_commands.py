@@ -55,6 +55,12 @@ def session_folders():
             "python3 custom_training.py --trainer DDPG --env InvertedPendulum-v2 --custom_replay_buffer False --prioritized_replay",
             "DDPG-per",
         ),
+        (
+            "python3 custom_training.py --trainer SAC --env Walker2d-v2 --custom_replay_buffer True --prioritized_replay "
+            "--gaussian_process --gpytorch --mc_hyper --mean_type zero --kernel rbf --use_ard --use_delta --normalize "
+            "--global_hyperparams",
+            "SAC-bier-per",
+        ),
     ],
 )
 def test_the_commands_of_the_readme_run_as_written(line, recipe, tmp_path):
@@ -70,6 +76,7 @@ def test_the_commands_of_the_readme_run_as_written(line, recipe, tmp_path):
     assert (result.parent / "learning_curve.png").exists()
     assert str(result.parent / "learning_curve.png") in ran.stdout.replace("\n", "")
     assert ran.stderr == ""
+    assert ("fitted the hyperparameters on" in ran.stdout) == ("bier" in recipe)
     assert session_folders() == before  # Ray's own folder is gone
 
 

@@ -58,9 +58,11 @@ class OffPolicy(Algorithm):
         buffer: the replay buffer.
         env_steps, updates: how many of each so far.
         progress: called with `env_steps` every few steps of a `train()` call, for displays.
+        say: called with a line that whoever watches should see.
     """
 
     progress: Callable[[int], None] | None = None
+    say: Callable[[str], None] | None = None
 
     def setup(self, config: AlgorithmConfig) -> None:
         super().setup(config)
@@ -88,6 +90,7 @@ class OffPolicy(Algorithm):
                 obs_gradient=None
                 if self.learner_group.is_remote
                 else self.learner_group._learner.obs_gradient,
+                say=lambda line: self.say(line) if self.say is not None else None,
             )
         )
 

@@ -16,6 +16,8 @@ from typing import Any
 from argument_parser import CONFIGS, FIELDS, SELECTORS, Settings, read
 from interreplay.errors import UsageError
 from replay_buffers.catalog import CATALOG
+from replay_buffers.errors import ReplayError
+from replay_buffers.gaussian_process.settings import GaussianProcessSettings, check
 
 
 @dataclass(frozen=True)
@@ -170,9 +172,12 @@ def resolve(flags: dict[str, Any], file: dict[str, Any] | None = None) -> Settin
         values["mixup_alpha"] = None
     if values.get("smote_interpolation"):
         values["mixup_alpha"] = None
+    # A default that nothing in this run would read is not this run's setting.
+    values |= {name: None for name in unused if name not in given and values.get(name)}
     settings = Settings(**values)
     _check_ranges(settings)
     _check_processes(settings)
+    _check_process(settings)
     return settings
 
 
@@ -233,14 +238,17 @@ def choose_recipe(given: dict[str, Any]) -> tuple[str, bool]:
 def _recipe_flags(given: dict[str, Any], recipe: str, prioritized: bool) -> dict[str, Any]:
     """Of each flag that belongs to recipes: does this run's use it, and what would."""
     line = CATALOG[recipe]
-    mixes_all = line.augmentation in ("mixture", "adaptive_mixture")
-    mixes = line.augmentation == "mixture"
+    process = line.augmentation == "gaussian_process"
+    mixes = line.augmentation == "mixture" or process
+    mixes_all = mixes or line.augmentation == "adaptive_mixture"
     fixed_ct = recipe == "ct" and bool(given.get("ct_fixed"))
     additive = bool(given.get("only_noise") or given.get("noise_multiple") is not None)
-    of_neighbours = "recipes with nearest neighbours (nmer)"
-    of_mixtures = "recipes that mix (mixup, nmer)"
+    of_neighbours = "recipes with nearest neighbours (nmer, bier)"
+    of_mixtures = "recipes that mix (mixup, nmer, bier)"
     in_pairs = "a recipe that mixes, together with --prioritized_replay"
     paired = prioritized and line.partner is not None
+    if process and given.get("use_queue"):
+        paired, in_pairs = False, "rows mixed when they are sampled, which --use_queue's are not"
     noisy = line.augmentation == "gaussian_noise"
     return {
         "kneighbors": (line.partner == "nearest", of_neighbours),
@@ -250,7 +258,7 @@ def _recipe_flags(given: dict[str, Any], recipe: str, prioritized: bool) -> dict
         "mixup_alpha": (mixes or fixed_ct, f"{of_mixtures}, or ct with --ct_fixed"),
         "prob_interpolation": (mixes, of_mixtures),
         "interp_decay_rate": (mixes, of_mixtures),
-        "use_delta": (mixes_all, "recipes that mix (mixup, ct, nmer)"),
+        "use_delta": (mixes_all, "recipes that mix (mixup, ct, nmer, bier)"),
         "interp_prio_update": (paired, in_pairs),
         "use_importance_sampling": (paired, in_pairs),
         "ct_fixed": (recipe == "ct", "the ct recipe"),
@@ -258,10 +266,67 @@ def _recipe_flags(given: dict[str, Any], recipe: str, prioritized: bool) -> dict
         "s4rl_num_views": (recipe == "s4rl", "the s4rl recipe"),
         "noise_std": (noisy and not additive, "the gaussian recipe without --only_noise"),
         "noise_multiple": (noisy, "the gaussian recipe (--only_noise)"),
+        **_process_flags(given, process),
         "prioritized_replay_alpha": (prioritized, "--prioritized_replay"),
         "prioritized_replay_beta": (prioritized, "--prioritized_replay"),
         "final_prioritized_replay_beta": (prioritized, "--prioritized_replay"),
     }
+
+
+# Flags of the Gaussian process, by what they need besides the bier recipe.
+_PROCESS_FLAGS = {
+    "": (
+        *("kernel", "mean_type", "use_ard", "composite_kernel", "normalize", "gp_pca"),
+        *("gpytorch", "est_lengthscales", "global_hyperparams", "per_output_hyperparams"),
+        *("single_model", "multi_sample", "sample_gp_cov", "weighted_updates", "use_queue"),
+        *("fp32", "cpu_only", "perform_holdout_eval"),
+    ),
+    "--kernel matern": ("matern_nu",),
+    "--normalize": ("standardize_gpr_x",),
+    "--gp_pca": ("gp_pca_components",),
+    "--gpytorch": ("use_botorch", "use_priors"),
+    "--est_lengthscales": ("est_lengthscale_constant",),
+    "--global_hyperparams": ("mc_hyper",),
+    "--global_hyperparams or --single_model": ("retrain_interval", "warmstart_global"),
+    "--single_model, or --global_hyperparams without --mc_hyper": ("train_size",),
+    "--use_queue": ("queue_gb", "update_hyperparams"),
+    "--perform_holdout_eval": ("holdout_split",),
+}
+
+
+def _process_flags(given: dict[str, Any], process: bool) -> dict[str, Any]:
+    """As `_recipe_flags`, for those of the Gaussian process."""
+    whole, single = bool(given.get("global_hyperparams")), bool(given.get("single_model"))
+    met = {
+        "--kernel matern": given.get("kernel") == "matern",
+        "--global_hyperparams or --single_model": whole or single,
+        "--single_model, or --global_hyperparams without --mc_hyper": single
+        or (whole and not given.get("mc_hyper")),
+    }
+    rules: dict[str, tuple[bool, str]] = {}
+    for needs, names in _PROCESS_FLAGS.items():
+        has = met[needs] if needs in met else not needs or bool(given.get(needs[2:]))
+        by = "the bier recipe" + (f" with {needs}" if needs else "")
+        rules |= dict.fromkeys(names, (process and has, by))
+    return rules
+
+
+def process_settings(settings: Settings) -> dict[str, Any]:
+    """What concerns the Gaussian process, under the names that `replay_buffers` has for it."""
+    if CATALOG[str(settings.buffer)].augmentation != "gaussian_process":
+        return {}
+    names = [field.name for field in dataclasses.fields(GaussianProcessSettings)]
+    values = {name: getattr(settings, name, None) for name in names}
+    values["fit_batch"] = settings.train_batch_size
+    return {name: value for name, value in values.items() if value not in (None, False)}
+
+
+def _check_process(settings: Settings) -> None:
+    """Refuse what the Gaussian process can't do, in its own words."""
+    try:
+        check(GaussianProcessSettings(**process_settings(settings)))
+    except ReplayError as error:
+        raise UsageError(str(error)) from error
 
 
 def _unused(given: dict[str, Any], trainer: str, recipe: str, prioritized: bool) -> dict[str, str]:
@@ -295,7 +360,7 @@ def _check_ranges(settings: Settings) -> None:
         value, rule = getattr(settings, name), spec.metadata
         choices = rule.get("choices")
         if choices and value is not None and value not in choices:
-            raise UsageError(f"--{name} is {value!r}; choose one of {', '.join(choices)}")
+            raise UsageError(f"--{name} is {value!r}; choose one of {', '.join(map(str, choices))}")
         for number in value if isinstance(value, tuple) else (value,):
             if number is None or isinstance(number, str):
                 continue

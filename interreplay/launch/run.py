@@ -18,8 +18,9 @@ from interreplay.errors import UsageError
 from interreplay.launch.display import Display
 from interreplay.launch.private_ray import allotted_cpus, private_ray
 from interreplay.launch.reporters import Reporters, import_wandb
+from interreplay.launch.resolution import process_settings
 from interreplay.results import RunFolder, learning_curve
-from replay_buffers.buffer import recipe_of, required_bytes
+from replay_buffers.buffer import ReplaySettings, recipe_of, required_bytes
 from replay_buffers.errors import ReplayError
 
 _CHECKPOINTS_KEPT = 2
@@ -97,6 +98,7 @@ def replay_settings(settings: Settings) -> dict[str, Any]:
         "interp_decay_rate": settings.interp_decay_rate,
         "furthest_neighbor": settings.furthest_neighbor,
         "use_delta": settings.use_delta or None,
+        **process_settings(settings),
         "noise_std": settings.noise_std,
         "noise_multiple": settings.noise_multiple,
         "s4rl_view": settings.s4rl_view,
@@ -242,7 +244,11 @@ def _train_in(
     assert settings.buffer is not None and settings.buffer_size is not None
     recipe = recipe_of(settings.buffer, settings.prioritized_replay)
     bytes_needed = required_bytes(
-        recipe, *dimensions, settings.buffer_size, settings.kneighbors or 0
+        recipe,
+        *dimensions,
+        settings.buffer_size,
+        settings.kneighbors or 0,
+        ReplaySettings(**replay_settings(settings)),
     )
     display.card(_card(settings, env, threads, bytes_needed, folder))
     started = time.perf_counter()
@@ -296,6 +302,7 @@ def _card(
         "trainer": settings.trainer,
         "environment": env,
         "recipe": settings.recipe_label,
+        **_process_card(settings),
         "replay ratio": f"{settings.round_robin_weights:g} updates per env step",
         "seed": str(settings.seed),
         "budget": budget,
@@ -312,6 +319,23 @@ def _processes(settings: Settings, threads: int) -> str:
     if settings.num_gpus:
         parts.append(f"{settings.num_gpus} GPU(s)")
     return ", ".join(parts)
+
+
+def _process_card(settings: Settings) -> dict[str, str]:
+    """The Gaussian process in a line: what it is, and how often it is fitted."""
+    if not process_settings(settings):
+        return {}
+    by = "gpytorch" if settings.gpytorch else "scikit-learn"
+    if settings.est_lengthscales:
+        by = "estimated"
+    if settings.global_hyperparams or settings.single_model:
+        when = f"every {settings.retrain_interval:,} env steps"
+    elif settings.est_lengthscales or settings.use_queue:
+        when = "for each neighbourhood"
+    else:
+        when = "for each neighbourhood in each batch (slow; --global_hyperparams is fast)"
+    what = f"{settings.kernel}, {settings.kneighbors} neighbours"
+    return {"Gaussian process": f"{what}; hyperparameters by {by}, {when}"}
 
 
 def _first_report(algorithm: Any) -> dict[str, Any]:
@@ -335,7 +359,7 @@ def _loop(
     on_report: Callable[[dict[str, Any]], None] | None,
 ) -> None:
     assert settings.total_timesteps is not None
-    algorithm.progress = display.advance
+    algorithm.progress, algorithm.say = display.advance, display.say
     reporters = Reporters.of(folder, settings)
     display.start()
 

@@ -23,7 +23,10 @@ class Sample:
         partnered: `[n]` bool, which rows have a partner at all.
         partner_weights: `[n]` float32, the partners' own weights.
         steps, partner_steps: `[n]` int64, how many steps each row's reward sums over; None for 1.
+        positions, neighbors: `[n]` and `[n, k]` int64, where the rows and their nearest neighbours
+            (-1 for none) are stored; None for a recipe that asks for neither.
         lam: `[n]` float32, set by mixtures: the share of the sampled row, 1 where unmixed.
+        mixed: `[n]` bool, set by mixtures that decide by row.
     """
 
     schema: Schema
@@ -35,7 +38,14 @@ class Sample:
     partner_weights: Floats | None = None
     steps: Ints | None = None
     partner_steps: Ints | None = None
+    positions: Ints | None = None
+    neighbors: Ints | None = None
     lam: Floats | None = None
+    mixed: Bools | None = None
+
+
+def _silent(line: str) -> None:
+    """Says nothing."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +56,12 @@ class Context:
         learning_rate: the critic's.
         obs_gradient: obs `[n, o]` -> gradient of Q(s, pi(s)) with respect to s `[n, o]`; None when
             the learner is in another process.
+        say: shows a line to whoever watches the run.
     """
 
     learning_rate: float
     obs_gradient: Callable[[Floats], Floats] | None = None
+    say: Callable[[str], None] = _silent
 
 
 class Augmentation(Protocol):

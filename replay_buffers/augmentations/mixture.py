@@ -105,7 +105,8 @@ class Mixture(Plain):
         self._use_delta = use_delta
         self._figures = MixtureFigures()
 
-    def _draw(self, count: int, rng: np.random.Generator) -> Doubles:
+    def draw(self, count: int, rng: np.random.Generator) -> Doubles:
+        """`[count]` shares lam of the law."""
         if self._law == "uniform":
             return rng.random(count)
         return rng.beta(self._alpha, self._alpha, count)
@@ -114,10 +115,11 @@ class Mixture(Plain):
         mixed = mixable(sample)
         assert sample.partners is not None  # mixable has checked it
         count = len(sample.rows)
-        lam = self._draw(count, rng).astype(np.float32)
+        lam = self.draw(count, rng).astype(np.float32)
         mixed &= (sample.rows[:, -2] == 0) & (sample.partners[:, -2] == 0)
         mixed &= rng.random(count) < self._probability - self._decay * sample.added
         mix(sample, lam, mixed, sample.schema.continuous, use_delta=self._use_delta)
+        sample.mixed = mixed
         self._figures.count(lam, mixed)
 
     def stats(self) -> dict[str, float]:
