@@ -51,6 +51,7 @@ def test_the_folder_is_where_the_settings_say(finished):
         "run.json",
         "result.json",
         "learning_curve.png",
+        "log.txt",
         "checkpoints",
     }
 

@@ -76,8 +76,7 @@ def test_each_run_has_the_folder_the_log_and_the_results_it_has_alone(swept, tmp
     mine, theirs = ([[r[k] for k in keys] for r in f.reports()] for f in (folder, single))
     assert mine == theirs
     assert len(mine) == 4
-    log = place / "logs" / "InvertedPendulum-v5_SAC-nmer_seed1.log"
-    log = next((place / "logs").glob("*SAC-nmer_seed1.log"))
+    log = place / "logs" / "interreplay_InvertedPendulum-v5_SAC-nmer_seed1.log"
     assert "step        60 of 60" in log.read_text()
     assert not folder.log.exists()
     assert "step        60 of 60" in single.log.read_text()  # without --log_dir

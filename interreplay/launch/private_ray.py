@@ -3,12 +3,14 @@
 import logging
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from interreplay.errors import UsageError
 
+_PATIENCE_S = 10
 _OBJECT_STORE_BYTES = 128 * 2**20
 
 
@@ -67,12 +69,20 @@ def private_ray(
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _knock(address: str) -> None:
+    """Fail in seconds where nobody listens; Ray itself goes on trying for ten minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=_PATIENCE_S).close()
+
+
 def _join(address: str, verbose: bool, level: int) -> None:
     import ray
 
     try:
+        _knock(address)
         ray.init(address=address, log_to_driver=verbose, logging_level=level)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UsageError(
             f"no Ray cluster can be joined at --address {address} ({reason}); `ray status` on "
