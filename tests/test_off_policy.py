@@ -267,7 +267,7 @@ def test_a_checkpoint_carries_everything_and_training_goes_on(tmp_path, recipe, 
 
 def settled(reports):
     """Reports without what a clock, a machine or a process decides."""
-    clocks = ("wall_s", "_per_s", "time", "date", "pid", "hostname", "node_ip", "perf", "sample", "synch", "restore", "collect_and_learn", "iteration_s", "trial")  # fmt: skip
+    clocks = ("wall_s", "_per_s", "seconds", "time", "date", "pid", "hostname", "node_ip", "perf", "sample", "synch", "restore", "collect_and_learn", "iteration_s", "trial")  # fmt: skip
 
     def strip(tree):
         if not isinstance(tree, dict):
@@ -295,6 +295,7 @@ KEPT = {
     [
         "--buffer nmer",
         "--buffer per",
+        "-gp --gpytorch --global_hyperparams --mc_hyper -knn 5 --retrain_interval 50 --use_queue --perform_holdout_eval",
         "--buffer gaussian --num_envs_per_worker 3",
         "--trainer TD3 --buffer ct --n_step 3",
         "--trainer DDPG --buffer s4rl --s4rl_view adversarial --s4rl_num_views 2 --prioritized_replay",
