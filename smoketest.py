@@ -5,6 +5,7 @@ One line per check; exit code 1 and the way out of each failure when something i
 """
 
 import importlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -65,6 +66,19 @@ def check_environment() -> str:
         obs, *_ = env.step(env.action_space.sample())
     env.close()
     return f"HalfCheetah-v5 steps, {len(obs)} observations"
+
+
+def check_dm_control() -> str:
+    """One task of dm_control's suite steps, where the extra `dmc` is installed."""
+    if importlib.util.find_spec("dm_control") is None:
+        return "dm_control is not installed; `pip install -e '.[dmc]'` brings its tasks"
+    from interreplay.environments import make_env
+
+    env = make_env("dmc/walker_walk")
+    env.reset(seed=0)
+    obs, *_ = env.step(env.action_space.sample())
+    env.close()
+    return f"dmc/walker_walk steps, {len(obs)} observations"
 
 
 def check_ray(stack: ExitStack) -> Callable[[], str]:
@@ -148,6 +162,7 @@ def run_checks(stack: ExitStack) -> int:
     checks: list[tuple[str, Callable[[], str], str]] = [
         ("packages", check_versions, install),
         ("environment", check_environment, "run `pip install 'gymnasium[mujoco]==1.2.2' mujoco`"),
+        ("dm_control", check_dm_control, "run `pip install -e '.[dmc]'` in the project's root"),
         (
             "ray",
             check_ray(stack),

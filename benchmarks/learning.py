@@ -197,8 +197,8 @@ def _draw(results: dict[Job, dict[str, Any]]) -> None:
     for axes in grid[-1]:
         axes.set_xlabel("1,000 env steps", fontsize=8)
     for trainer, colour in colours.items():
-        seeds = 3 if trainer == "SAC" else 1
-        grid[0][0].plot([], [], color=colour, label=f"{trainer}, {seeds} seed(s)")
+        seeds = "up to 3 seeds" if trainer == "SAC" else "1 seed"
+        grid[0][0].plot([], [], color=colour, label=f"{trainer}, {seeds}")
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     figure.savefig(PICTURE)
 
