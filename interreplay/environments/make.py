@@ -86,7 +86,7 @@ def check_first_observation(env: gym.Env[Any, Any], name: str) -> None:
 
 
 def make_env(env: str, *, horizon: int | None = None, render_mode: str | None = None) -> Any:
-    """Build one environment by id (old ids included) and check its spaces.
+    """Build one environment by id (old ids included) and check that our trainers can take it.
 
     Args:
         env: a Gymnasium id; `module:id` imports the module first.
@@ -95,6 +95,17 @@ def make_env(env: str, *, horizon: int | None = None, render_mode: str | None = 
 
     Raises:
         UsageError: unknown id, a missing dependency, or spaces that the trainers can't take.
+    """
+    built = build_env(env, horizon=horizon, render_mode=render_mode)
+    check_spaces(built, env)
+    return built
+
+
+def build_env(env: str, *, horizon: int | None = None, render_mode: str | None = None) -> Any:
+    """`make_env` for environments of any spaces: discrete actions, images, dicts.
+
+    Raises:
+        UsageError: unknown id, or a missing dependency.
     """
     name, _ = resolve_id(env)
     options: dict[str, Any] = {} if horizon is None else {"max_episode_steps": horizon}
@@ -105,11 +116,9 @@ def make_env(env: str, *, horizon: int | None = None, render_mode: str | None = 
         with warnings.catch_warnings():
             # resolve_id has said what there is to say about versions.
             warnings.filterwarnings("ignore", message=".*is out of date.*")
-            built = gym.make(name, **options)
+            return gym.make(name, **options)
     except (gym.error.Error, ImportError) as error:
         raise UsageError(f"{env} can't be built: {error}".replace("\n", " ")) from error
-    check_spaces(built, env)
-    return built
 
 
 def make_vector_env(
