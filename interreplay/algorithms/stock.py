@@ -1,13 +1,16 @@
 """RLlib's own algorithms, counted and evaluated like ours: what our recipes are compared with."""
 
+import dataclasses
 import difflib
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.registry import ALGORITHMS
 from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.utils.metrics import (
     ENV_RUNNER_RESULTS,
     EVALUATION_RESULTS,
@@ -33,6 +36,7 @@ _OLD_STACK = {
     "num_gpus": "num_gpus_per_learner",
     "exploration_config": "epsilon, or the algorithm's own settings",
 }
+_NOT_SET = {*_OLD_STACK, "algo_class"}
 _NEVER = 10**9  # iterations
 
 
@@ -93,11 +97,15 @@ def check_overrides(config: AlgorithmConfig, overrides: dict[str, Any]) -> None:
     Raises:
         UsageError: the setting, and the one that may have been meant.
     """
-    # RLlib's mark of what it has deprecated is the number -1.
-    values = {name: value for name, value in vars(config).items() if not name.startswith("_")}
-    known = {name for name, value in values.items() if not isinstance(value, int) or value != -1}
-    known |= {"train_batch_size_per_learner", "model_config", "lambda"}
-    known -= {*_OLD_STACK, "algo_class", "lambda_"}
+    _check_names(overrides, _settings(config), config.algo_class.__name__)
+    model = overrides.get("model_config", {})
+    if not isinstance(model, dict):
+        raise UsageError("model_config in --config must be a JSON object")
+    layers = {field.name for field in dataclasses.fields(DefaultModelConfig)}
+    _check_names(model, layers | set(config.model_config), "model_config")
+
+
+def _check_names(overrides: dict[str, Any], known: Collection[str], owner: str) -> None:
     for name in overrides:
         if name in _OLD_STACK:
             raise UsageError(
@@ -106,9 +114,38 @@ def check_overrides(config: AlgorithmConfig, overrides: dict[str, Any]) -> None:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]}?" if close else "--print-config lists all settings"
-            raise UsageError(
-                f"RLlib's {config.algo_class.__name__} has no setting {name!r}: {hint}"
-            )
+            raise UsageError(f"RLlib's {owner} has no setting {name!r}: {hint}")
+
+
+def _settings(config: AlgorithmConfig) -> dict[str, Any]:
+    """What can be set on the new API stack."""
+    # RLlib's mark of what it has deprecated is the number -1.
+    values = {
+        name.removesuffix("_"): value
+        for name, value in vars(config).items()
+        if not (name.startswith("_") or (isinstance(value, int) and value == -1))
+    }
+    values["train_batch_size_per_learner"] = config.train_batch_size_per_learner
+    values["model_config"] = config.model_config
+    return {name: values[name] for name in sorted(values) if name not in _NOT_SET}
+
+
+def stock_values(config: AlgorithmConfig) -> dict[str, Any]:
+    """The settings of `config` that JSON can hold, RLlib's defaults and ours."""
+    left_out = ("callbacks_", "evaluation_interval", "log_level")
+    return {
+        name: value
+        for name, value in _settings(config).items()
+        if not name.startswith(left_out) and _is_plain(value)
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):  # a class, a function or a space
+        return False
+    return True
 
 
 def stock_config(
@@ -199,8 +236,9 @@ class StockAlgorithm:
     def updates(self) -> int:
         """Steps that the optimisers have made: Adam's own count, of the one that made most.
 
-        RLlib's nearest metric, `weights_seq_no`, counts calls of `Learner.update`, and one call
-        walks through many minibatches where the algorithm has epochs (PPO).
+        RLlib reports no such count. It equals rows trained on divided by rows in a minibatch
+        (`num_module_steps_trained_lifetime / module_train_batch_size_mean`). `weights_seq_no`
+        is something else: a moving mean of the number of `Learner.update` calls.
         """
         counts = self._algorithm.learner_group.foreach_learner(_optimizer_steps)
         return max(int(result.get()) for result in counts)

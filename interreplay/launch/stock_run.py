@@ -55,6 +55,8 @@ def train(
     with accounted(folder), warnings.catch_warnings():
         # RLlib builds environments by their ids; `resolve_id` has said what there is to say.
         warnings.filterwarnings("ignore", message=".*is out of date.*")
+        # TQC's loss broadcasts quantiles against quantiles, and means to.
+        warnings.filterwarnings("ignore", message="Using a target size")
         _train_in(folder, settings, display, on_report)
     display.say(f"results: {folder.path}\nlearning curve: {folder.figure}")
     return folder
@@ -66,9 +68,9 @@ def resolve(settings: StockSettings) -> StockSettings:
     Raises:
         UsageError: an algorithm, environment or setting that can't be used.
     """
-    set_log_level(settings.verbose)
-    from interreplay.algorithms.stock import check_actions, stock_default
+    from interreplay.algorithms.stock import check_actions, stock_default, stock_values
 
+    set_log_level(settings.verbose)  # importing RLlib has set it
     stock_default(settings.run)
     env, _ = resolve_id(settings.env)
     settings = dataclasses.replace(settings, env=env)
@@ -76,20 +78,8 @@ def resolve(settings: StockSettings) -> StockSettings:
     actions = probe.action_space
     probe.close()
     check_actions(settings.run, env, actions)
-    config = _rllib_config(settings)
-    values = {k: v for k, v in vars(config).items() if v != -1 and not k.startswith("_")}
-    values["train_batch_size_per_learner"] = config.train_batch_size_per_learner
-    values["model_config"] = config.model_config
-    resolved = {k: plain(v) for k, v in sorted(values.items()) if _is_plain(v)}
-    return dataclasses.replace(settings, resolved=resolved)
-
-
-def _is_plain(value: Any) -> bool:
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError):  # a class, a function or a space of RLlib's
-        return False
-    return True
+    values = plain(stock_values(_rllib_config(settings)))
+    return dataclasses.replace(settings, resolved=values)
 
 
 def _rllib_config(settings: StockSettings) -> Any:
