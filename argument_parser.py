@@ -398,7 +398,9 @@ def _read(name: str, value: Any, where: str) -> Any:
 # -- the parser --------------------------------------------------------------------------------
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Raises UsageError where argparse prints and exits."""
+
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: (\S+)", message)
         if unknown:
@@ -411,7 +413,7 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line of `custom_training.py`; only flags that were given appear in its result."""
-    parser = _Parser(
+    parser = Parser(
         prog="custom_training.py",
         usage="custom_training.py [flags]",
         description="Train an agent with a replay recipe on a continuous control environment.",

@@ -2,10 +2,18 @@
 
 from interreplay.environments.ids import resolve_id
 from interreplay.environments.make import (
+    build_env,
     check_first_observation,
     check_spaces,
     make_env,
     make_vector_env,
 )
 
-__all__ = ["check_first_observation", "check_spaces", "make_env", "make_vector_env", "resolve_id"]
+__all__ = [
+    "build_env",
+    "check_first_observation",
+    "check_spaces",
+    "make_env",
+    "make_vector_env",
+    "resolve_id",
+]

@@ -91,7 +91,7 @@ def check_first_observation(env: gym.Env[Any, Any], name: str) -> None:
 
 
 def make_env(env: str, *, horizon: int | None = None, render_mode: str | None = None) -> Any:
-    """Build one environment by id (old ids included) and check its spaces.
+    """Build one environment by id (old ids included) and check that our trainers can take it.
 
     Args:
         env: a Gymnasium id (`module:id` imports the module first), `dmc/<domain>_<task>`, or
@@ -101,6 +101,17 @@ def make_env(env: str, *, horizon: int | None = None, render_mode: str | None = 
 
     Raises:
         UsageError: unknown id, a missing dependency, or spaces that the trainers can't take.
+    """
+    built = build_env(env, horizon=horizon, render_mode=render_mode)
+    check_spaces(built, env)
+    return built
+
+
+def build_env(env: str, *, horizon: int | None = None, render_mode: str | None = None) -> Any:
+    """`make_env` for environments of any spaces: discrete actions, images, dicts.
+
+    Raises:
+        UsageError: unknown id, or a missing dependency.
     """
     name, _ = resolve_id(env)
     if name.startswith(dmc.PREFIX):
@@ -113,7 +124,6 @@ def make_env(env: str, *, horizon: int | None = None, render_mode: str | None = 
         built = _call(maker, env, horizon, render_mode)
     else:
         built = _registered(name, env, horizon, render_mode)
-    check_spaces(built, env)
     return built
 
 

@@ -20,6 +20,14 @@ def allotted_cpus() -> int:
     return int(slurm) if slurm.isdigit() else len(os.sched_getaffinity(0))
 
 
+def set_log_level(verbose: bool) -> int:
+    """Let Ray and RLlib log what they do, or their errors alone; returns the level."""
+    level = logging.INFO if verbose else logging.ERROR
+    for name in ("ray", "ray.rllib", "ray.tune", "ray._private"):
+        logging.getLogger(name).setLevel(level)
+    return level
+
+
 @contextmanager
 def private_ray(
     processes: int, *, gpus: int = 0, address: str | None = None, verbose: bool = False
@@ -38,9 +46,7 @@ def private_ray(
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 
-    level = logging.INFO if verbose else logging.ERROR
-    for name in ("ray", "ray.rllib", "ray.tune", "ray._private"):
-        logging.getLogger(name).setLevel(level)
+    level = set_log_level(verbose)
     if ray.is_initialized():
         yield
         return

@@ -3,9 +3,35 @@
 import os
 from typing import Any, Protocol
 
-from argument_parser import Settings
 from interreplay.errors import UsageError
 from interreplay.results import RunFolder
+
+
+class Asked(Protocol):
+    """What writing a run down needs of its settings, ours or those of RLlib's own algorithms."""
+
+    @property
+    def total_timesteps(self) -> int | None: ...
+
+    @property
+    def checkpoint_freq(self) -> int: ...
+
+    @property
+    def wandb(self) -> bool: ...
+
+    @property
+    def fresh(self) -> bool: ...
+
+    @property
+    def log_dir(self) -> str | None: ...
+
+    @property
+    def place(self) -> tuple[str, ...]: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 class Reporter(Protocol):
@@ -39,11 +65,12 @@ class WandB:
     `WANDB_MODE=offline` keeps it in the run's folder, under `wandb/`.
     """
 
-    def __init__(self, folder: RunFolder, settings: Settings) -> None:
+    def __init__(self, folder: RunFolder, settings: Asked) -> None:
         wandb = import_wandb()
+        agent_name, env, trainer, recipe, _ = settings.place
         self._run = wandb.init(
-            project=settings.agent_name,
-            group=f"{settings.env} {settings.trainer}-{settings.recipe_label}",
+            project=agent_name,
+            group=f"{env} {trainer}-{recipe}",
             name=settings.name,
             config=settings.to_dict(),
             dir=str(folder.path),
@@ -86,7 +113,7 @@ class Reporters:
         self._members = members
 
     @classmethod
-    def of(cls, folder: RunFolder, settings: Settings) -> "Reporters":
+    def of(cls, folder: RunFolder, settings: Asked) -> "Reporters":
         extra: list[Reporter] = [WandB(folder, settings)] if settings.wandb else []
         return cls(TensorBoard(folder), *extra)
 

@@ -17,7 +17,7 @@ from interreplay.environments import check_first_observation, make_env, resolve_
 from interreplay.errors import UsageError
 from interreplay.launch.display import Display
 from interreplay.launch.private_ray import allotted_cpus, private_ray
-from interreplay.launch.reporters import Reporters, import_wandb
+from interreplay.launch.reporters import Asked, Reporters, import_wandb
 from interreplay.launch.resolution import process_settings
 from interreplay.results import RunFolder, learning_curve
 from replay_buffers.buffer import ReplaySettings, recipe_of, required_bytes
@@ -187,14 +187,14 @@ def train(
     if settings.sleep_time:
         display.say(f"waiting {settings.sleep_time:g} s")
         time.sleep(settings.sleep_time)
-    with _accounted(folder):
+    with accounted(folder):
         _train_in(folder, settings, env, dimensions, display, on_report)
     display.say(f"results: {folder.path}\nlearning curve: {folder.figure}")
     return folder
 
 
 @contextmanager
-def _accounted(folder: RunFolder) -> Iterator[None]:
+def accounted(folder: RunFolder) -> Iterator[None]:
     """Whatever ends the block is written into run.json; before the first report, nothing stays."""
     try:
         yield
@@ -259,21 +259,45 @@ def _train_in(
         verbose=settings.verbose,
     ):
         algorithm = algorithm_config(settings, env).build_algo()
-        try:
-            # Now it has shown that it works: only from here on is anything written or moved.
-            first = _first_report(algorithm)
-            moved = folder.begin(settings.to_dict(), {"threads": threads}, fresh=settings.fresh)
-            display.log_to(_log_file(folder, settings))
-            if moved:
-                display.say(f"an earlier run, unfinished or of other settings, is now in {moved}")
-            _loop(folder, settings, algorithm, display, first, started, on_report)
-        finally:
-            display.stop()
-            algorithm.stop()
+        replay = {f"replay/{name}": value for name, value in algorithm.buffer.stats().items()}
+        facts = {"threads": threads}
+        carry_out(folder, settings, algorithm, display, started, facts, replay, on_report)
+
+
+def carry_out(
+    folder: RunFolder,
+    settings: Asked,
+    algorithm: Any,
+    display: Display,
+    started: float,
+    facts: dict[str, Any],
+    first_figures: dict[str, Any],
+    on_report: Callable[[dict[str, Any]], None] | None = None,
+) -> None:
+    """Train `algorithm` up to its budget, write everything down, draw the curve, stop it.
+
+    Args:
+        algorithm: has `env_steps`, `updates`, `progress`, and RLlib's `train`, `evaluate`,
+            `save_to_path` and `stop`; its reports have `env_steps` and `updates` at the top.
+        started: `time.perf_counter()` at the run's begin.
+        facts: go into run.json.
+        first_figures: go into the report at step 0.
+    """
+    try:
+        # Now it has shown that it works: only from here on is anything written or moved.
+        first = _first_report(algorithm) | first_figures
+        moved = folder.begin(settings.to_dict(), facts, fresh=settings.fresh)
+        display.log_to(_log_file(folder, settings))
+        if moved:
+            display.say(f"an earlier run, unfinished or of other settings, is now in {moved}")
+        _loop(folder, settings, algorithm, display, first, started, on_report)
+    finally:
+        display.stop()
+        algorithm.stop()
     learning_curve(folder)
 
 
-def _log_file(folder: RunFolder, settings: Settings) -> Path:
+def _log_file(folder: RunFolder, settings: Asked) -> Path:
     """Where what the run shows is kept: in its folder, or in `--log_dir` under the run's name."""
     if settings.log_dir is None:
         return folder.log
@@ -345,13 +369,12 @@ def _first_report(algorithm: Any) -> dict[str, Any]:
         "updates": 0,
         "training_iteration": 0,
         "evaluation": algorithm.evaluate(),
-        **{f"replay/{name}": value for name, value in algorithm.buffer.stats().items()},
     }
 
 
 def _loop(
     folder: RunFolder,
-    settings: Settings,
+    settings: Asked,
     algorithm: Any,
     display: Display,
     first: dict[str, Any],

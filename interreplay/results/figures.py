@@ -64,9 +64,12 @@ def _title(settings: dict[str, Any], last: dict[str, Any]) -> str:
     recipe = settings.get("buffer", "?")
     if settings.get("prioritized_replay") and recipe != "per":
         recipe += " + per"
+    learner = f"{settings.get('trainer')} with {recipe}"
+    if settings.get("trainer") == "RLlib":
+        learner = f"RLlib's own {settings.get('run')}"
     episodes = settings.get("evaluation_num_episodes", 1)
     return (
-        f"{settings.get('trainer')} with {recipe} on {settings.get('env')}, "
+        f"{learner} on {settings.get('env')}, "
         f"seed {settings.get('seed')}\n"
         f"band: one standard deviation over {episodes} evaluation episode(s); "
         f"last mean {last['evaluation_return_mean']:.1f}"
