@@ -127,6 +127,15 @@ def test_what_will_fail_fails_before_anything_starts(tmp_path):
         runs = plan(f"{flags} --seeds 0 1 --local_dir {tmp_path / 'out'}".split()).runs
         with pytest.raises(UsageError):
             run_many(runs)
+    for grid, message in {
+        '"env": ["HalfCheetah-v2", "HalfCheetah-v5"]': "HalfCheetah-v2 and HalfCheetah-v5 are the same",
+        '"num_workers": [0, 1]': "a grid can't vary num_workers",
+    }.items():
+        file = tmp_path / "grid.json"
+        file.write_text(f'{{"grid": {{{grid}}}}}')
+        with pytest.raises(UsageError, match=message):
+            run_many(plan(["--config", str(file), "--local_dir", str(tmp_path / "out")]).runs)
+        file.unlink()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -29,6 +29,7 @@ _TUNE = {
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
 }
 _FAILURE = "failure"
+_MOST = 1000
 _INTERRUPTED = "interrupted"
 
 
@@ -61,7 +62,7 @@ def run_many(runs: list[Settings], max_concurrent: int | None = None) -> list[Ou
     warnings = {warning for run in runs if (warning := resolve_id(run.env)[1])}
     todo = [run for run in runs if not has_finished(run, folder_of(run))]
     share = _processes(runs[0])
-    at_once = max_concurrent or max(1, allotted_cpus() // share)
+    at_once = _at_once(runs[0], max_concurrent)
     errors: dict[int, str] = {}
     with ManyDisplay(_names(todo), [run.total_timesteps or 0 for run in todo]) as shown:
         for warning in sorted(warnings):
@@ -116,10 +117,29 @@ def _check(runs: list[Settings]) -> None:
     for run in runs:
         if run.local_mode:
             raise UsageError("--local_mode keeps everything in one process; give it one seed")
+    for name in ("num_cpus", "num_workers", "num_learners", "num_gpus", "address"):
+        if len({getattr(run, name) for run in runs}) > 1:
+            raise UsageError(f"runs of one command share the cores alike: a grid can't vary {name}")
+    folders: dict[Path, str] = {}
+    for run in runs:
+        other = folders.setdefault(folder_of(run).path, run.env)
+        if other != run.env:
+            raise UsageError(f"{other} and {run.env} are the same environment; drop one of them")
     for env, horizon in {(run.env, run.horizon) for run in runs}:
         make_env(env, horizon=horizon).close()
     if any(run.wandb for run in runs):
         import_wandb()
+
+
+def _at_once(run: Settings, most: int | None) -> int:
+    """How many such runs fit this machine; on a cluster its own resources decide."""
+    if most is None:
+        most = _MOST if run.address else max(1, allotted_cpus() // _processes(run))
+    if run.num_gpus and not run.address:
+        import torch
+
+        most = max(1, min(most, torch.cuda.device_count() // run.num_gpus))
+    return most
 
 
 def _processes(run: Settings) -> int:
