@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from argument_parser import CONFIGS, Settings, build_parser
+from argument_parser import CONFIGS, Settings
 from interreplay.algorithms import config_class
 from interreplay.environments.ids import MUJOCO
 from interreplay.errors import UsageError
+from interreplay.launch.command_line import build_parser
 from interreplay.launch.resolution import parse, plan
 from interreplay.launch.run import algorithm_config, replay_settings
 from replay_buffers import CATALOG

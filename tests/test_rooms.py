@@ -43,7 +43,7 @@ LAZY = {
 }
 LAZY_FILES = {
     "argument_parser.py": {"ray", "torch"},
-    "custom_training.py": {"ray", "torch", "interreplay.launch.run"},
+    "custom_training.py": {"ray", "torch", "interreplay.launch.run", "interreplay.launch.sweep"},
     "smoketest.py": {"ray", "torch"},
 }
 

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from argument_parser import CONFIGS, FIELDS, SELECTORS, Settings, read
+from argument_parser import CONFIGS, FIELDS, SELECTORS, Settings
 from interreplay.errors import UsageError
+from interreplay.launch.command_line import read
 from replay_buffers.catalog import CATALOG
 from replay_buffers.errors import ReplayError
 from replay_buffers.gaussian_process.settings import GaussianProcessSettings, check

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from argument_parser import Parser, integer
 from interreplay.errors import UsageError
+from interreplay.launch.command_line import Parser, integer
 
 STEPS_PER_ITERATION = 1000
 _TRAIN = "rllib train --run SAC --env CartPole-v0"
