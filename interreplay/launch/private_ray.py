@@ -57,7 +57,7 @@ def private_ray(
         finally:
             ray.shutdown()
         return
-    folder = tempfile.mkdtemp(prefix="ir-", dir="/tmp")
+    folder = tempfile.mkdtemp(prefix=f"ir-{os.getpid()}-", dir="/tmp")
     try:
         ray.init(
             address="local",
