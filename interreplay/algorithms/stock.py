@@ -268,6 +268,10 @@ class StockAlgorithm:
         """RLlib's checkpoint, for `Algorithm.from_checkpoint`; it holds no replay buffer."""
         return str(self._algorithm.save_to_path(path))
 
+    @property
+    def logdir(self) -> str:
+        return str(self._algorithm.logdir)
+
     def stop(self) -> None:
         self._algorithm.stop()
 

@@ -1,5 +1,6 @@
 """One function trains one run, in this process; whoever needs many of them calls it many times."""
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -294,7 +295,15 @@ def carry_out(
     finally:
         display.stop()
         algorithm.stop()
+        _remove_empty(algorithm.logdir)
     learning_curve(folder)
+
+
+def _remove_empty(logdir: str) -> None:
+    """RLlib makes a folder under ~/ray_results for every algorithm; ours writes nothing there."""
+    for path in (Path(logdir), Path(logdir).parent):
+        with contextlib.suppress(OSError):  # not empty: somebody else's
+            path.rmdir()
 
 
 def _log_file(folder: RunFolder, settings: Asked) -> Path:
