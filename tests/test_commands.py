@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from interreplay.launch.resolution import parse
+from interreplay.launch.resolution import parse, plan
 from replay_buffers import CATALOG
 
 ROOT = Path(__file__).parents[1]
@@ -156,11 +156,12 @@ def test_smoketest_passes_here_and_fails_with_a_way_out():
     assert "pip install -r env/requirements.txt" in failed[0]
 
 
-def test_every_training_command_in_the_documents_parses():
+def test_every_training_command_in_the_documents_parses(monkeypatch):
+    monkeypatch.chdir(ROOT)
     found = 0
     for document in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         text = document.read_text().replace("\\\n", " ")
         for line in re.findall(r"python3 custom_training\.py ([^`\n]*)", text):
-            parse(shlex.split(line.split("#")[0]))
+            plan(shlex.split(line.split("#")[0]))
             found += 1
     assert found >= 3

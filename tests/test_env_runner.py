@@ -79,7 +79,7 @@ def test_the_env_gets_actions_that_its_space_contains():
 
 
 def test_an_evaluation_that_never_ends_is_an_error(monkeypatch):
-    monkeypatch.setattr(env_runner, "_LONGEST_EVALUATION", 50)
+    monkeypatch.setattr(env_runner, "LONGEST_EPISODE", 50)
     with pytest.raises(UsageError, match="has not ended after 50 steps; .* --horizon"):
         runner("Endless-v0", evaluation=True).sample(num_episodes=1)
 
