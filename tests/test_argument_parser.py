@@ -303,6 +303,11 @@ def test_a_grid_is_every_combination_with_every_seed(tmp_path):
 
 
 def test_runs_that_differ_in_what_no_folder_shows_get_folders_of_their_own(tmp_path):
+    ratios = planned(tmp_path, {"grid": {"round_robin_weights": [1, 0.5]}}).runs
+    assert [run.agent_name for run in ratios] == [
+        "interreplay_round_robin_weights=1",
+        "interreplay_round_robin_weights=0.5",
+    ]
     grid = {
         "grid": {
             "buffer": ["vanilla", "nmer"],

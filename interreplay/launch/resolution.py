@@ -75,7 +75,8 @@ def _named(settings: Settings, combination: dict[str, Any]) -> Settings:
     for name in combination:
         value = getattr(settings, name)
         if name not in _IN_FOLDER and value is not None:  # None: does not concern this run
-            text = "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            values = value if isinstance(value, tuple) else (value,)
+            text = "-".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
             agent_name += f"_{name}={text.replace('/', '-')}"
     return dataclasses.replace(settings, agent_name=agent_name)
 
