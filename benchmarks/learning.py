@@ -97,10 +97,10 @@ def collect(out: str) -> dict[Job, dict[str, Any]]:
     return {job: result for job, result in results.items() if result is not None}
 
 
-def run(out: str, workers: int) -> int:
-    """Run what has no result yet; returns how many failed."""
+def run(out: str, workers: int, env: str | None = None) -> int:
+    """Run what has no result yet (on `env` alone, if given); returns how many failed."""
     done = collect(out)
-    todo = [job for job in jobs() if job not in done]
+    todo = [job for job in jobs() if job not in done and env in (None, job.env)]
     print(f"{len(done)} of {len(jobs())} runs have finished, {workers} at once", flush=True)
     logs = Path(out).expanduser() / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -208,10 +208,11 @@ def main() -> int:
     parser.add_argument("what", choices=("run", "report"))
     parser.add_argument("--out", default="results", help="folder of the runs")
     parser.add_argument("--workers", type=int, default=allotted_cpus(), help="runs at once")
+    parser.add_argument("--env", choices=tuple(ENVIRONMENTS), help="run this environment alone")
     arguments = parser.parse_args()
     out = str(Path(arguments.out).absolute())
     if arguments.what == "run":
-        return 1 if run(out, arguments.workers) else 0
+        return 1 if run(out, arguments.workers, arguments.env) else 0
     report(out)
     return 0
 
