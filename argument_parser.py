@@ -285,9 +285,9 @@ class Settings:
         return "per" if self.prioritized_replay else str(self.buffer)
 
     @property
-    def place(self) -> tuple[str, ...]:
+    def place(self) -> tuple[str, str, str, str, int]:
         """What tells this run's folder from others' in `local_dir`."""
-        return (self.agent_name, self.env, self.trainer, self.recipe_label, str(self.seed))
+        return (self.agent_name, self.env, self.trainer, self.recipe_label, self.seed)
 
     @property
     def name(self) -> str:

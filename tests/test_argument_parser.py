@@ -11,7 +11,7 @@ from interreplay.environments.ids import MUJOCO
 from interreplay.errors import UsageError
 from interreplay.launch.command_line import build_parser
 from interreplay.launch.resolution import parse, plan
-from interreplay.launch.run import algorithm_config, replay_settings
+from interreplay.launch.translation import algorithm_config, replay_settings
 from replay_buffers import CATALOG
 
 ROOT = Path(__file__).parents[1]
@@ -471,7 +471,7 @@ SELECTORS = {"only_noise", "uniform_replay", "gaussian_process"}
 def test_a_flag_reaches_the_algorithm(name):
     value, look = EFFECTS[name]
     default, changed = (read(line) for line in ("", f"--{name} {value}"))
-    before, after = (look(algorithm_config(s, s.env)) for s in (default, changed))
+    before, after = (look(algorithm_config(s)) for s in (default, changed))
     assert before != after
 
 
@@ -481,9 +481,7 @@ def test_a_flag_reaches_its_trainer_and_no_other(name):
     default, changed = (
         read(line) for line in (f"--trainer {trainer}", f"--trainer {trainer} --{name} {value}")
     )
-    assert look(algorithm_config(default, default.env)) != look(
-        algorithm_config(changed, changed.env)
-    )
+    assert look(algorithm_config(default)) != look(algorithm_config(changed))
     with pytest.raises(UsageError, match=f"--{name} concerns {trainer}, but the trainer is SAC"):
         read(f"--{name} {value}")
 
@@ -498,7 +496,7 @@ def test_a_flag_reaches_its_trainer_and_no_other(name):
 )  # fmt: skip
 def test_trainers_have_the_settings_of_the_spec_from_flags_and_from_python(trainer, expected):
     settings = read(f"--trainer {trainer}")
-    from_flags = algorithm_config(settings, settings.env)
+    from_flags = algorithm_config(settings)
     from_python = config_class(trainer)()
     for name, value in expected.items():
         assert getattr(from_flags, name) == value

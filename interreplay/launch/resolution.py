@@ -16,6 +16,7 @@ from typing import Any
 from argument_parser import CONFIGS, FIELDS, SELECTORS, Settings
 from interreplay.errors import UsageError
 from interreplay.launch.command_line import read
+from interreplay.launch.translation import process_settings
 from replay_buffers.catalog import CATALOG
 from replay_buffers.errors import ReplayError
 from replay_buffers.gaussian_process.settings import GaussianProcessSettings, check
@@ -53,7 +54,7 @@ def plan(argv: Sequence[str]) -> Plan:
     line = read(argv)
     if line.max_concurrent is not None and line.max_concurrent < 1:
         raise UsageError(f"--max_concurrent is {line.max_concurrent}; it must be 1 or more")
-    runs: dict[tuple[str, ...], Settings] = {}
+    runs: dict[tuple[str, str, str, str, int], Settings] = {}
     several = bool(line.grid) or len(line.seeds) > 1
     for values in itertools.product(*line.grid.values()):
         combination = dict(zip(line.grid, values, strict=True))
@@ -311,16 +312,6 @@ def _process_flags(given: dict[str, Any], process: bool) -> dict[str, Any]:
         by = "the bier recipe" + (f" with {needs}" if needs else "")
         rules |= dict.fromkeys(names, (process and has, by))
     return rules
-
-
-def process_settings(settings: Settings) -> dict[str, Any]:
-    """What concerns the Gaussian process, under the names that `replay_buffers` has for it."""
-    if CATALOG[str(settings.buffer)].augmentation != "gaussian_process":
-        return {}
-    names = [field.name for field in dataclasses.fields(GaussianProcessSettings)]
-    values = {name: getattr(settings, name, None) for name in names}
-    values["fit_batch"] = settings.train_batch_size
-    return {name: value for name, value in values.items() if value not in (None, False)}
 
 
 def _check_process(settings: Settings) -> None:

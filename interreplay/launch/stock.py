@@ -63,9 +63,9 @@ class StockSettings:
         return self.stop_timesteps
 
     @property
-    def place(self) -> tuple[str, ...]:
+    def place(self) -> tuple[str, str, str, str, int]:
         """What tells this run's folder from others' in `local_dir`."""
-        return (self.agent_name, self.env, "RLlib", self.run, str(self.seed))
+        return (self.agent_name, self.env, "RLlib", self.run, self.seed)
 
     @property
     def name(self) -> str:

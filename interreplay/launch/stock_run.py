@@ -12,9 +12,9 @@ from rich.console import Console
 from interreplay.environments import build_env, resolve_id
 from interreplay.errors import UsageError
 from interreplay.launch.display import Display
+from interreplay.launch.journal import carry_out, in_folder
 from interreplay.launch.private_ray import allotted_cpus, private_ray, set_log_level
 from interreplay.launch.reporters import import_wandb
-from interreplay.launch.run import accounted, carry_out
 from interreplay.launch.stock import StockSettings
 from interreplay.results import RunFolder
 from interreplay.results.run_folder import plain
@@ -39,27 +39,16 @@ def train(
     settings = resolve(settings)
     if settings.wandb:
         import_wandb()
-    folder = RunFolder.locate(
-        settings.local_dir, settings.agent_name, settings.env, "RLlib", settings.run, settings.seed
-    )
+    folder = RunFolder.locate(settings.local_dir, *settings.place)
     display = Display(settings.total_timesteps, Console(quiet=True) if quiet else None)
-    if warning:
-        display.say(f"warning: {warning}")
-    if not settings.fresh and folder.finished_with(settings.to_dict()):
-        display.say(
-            f"this run has finished already: {folder.path}\n"
-            f"its learning curve: {folder.figure}\nadd --fresh to run it again"
-        )
-        return folder
-    folder.open(fresh=settings.fresh)
-    with accounted(folder), warnings.catch_warnings():
-        # RLlib builds environments by their ids; `resolve_id` has said what there is to say.
-        warnings.filterwarnings("ignore", message=".*is out of date.*")
-        # TQC's loss broadcasts quantiles against quantiles, and means to.
-        warnings.filterwarnings("ignore", message="Using a target size")
-        _train_in(folder, settings, display, on_report)
-    display.say(f"results: {folder.path}\nlearning curve: {folder.figure}")
-    return folder
+    return in_folder(
+        folder,
+        display,
+        lambda: _train_in(folder, settings, display, on_report),
+        finished=not settings.fresh and folder.finished_with(settings.to_dict()),
+        fresh=settings.fresh,
+        warning=warning,
+    )
 
 
 def resolve(settings: StockSettings) -> StockSettings:
@@ -114,7 +103,11 @@ def _train_in(
     torch.set_num_threads(threads)
     display.card(_card(settings, config, threads, folder))
     started = time.perf_counter()
-    with private_ray(workers, gpus=gpus, verbose=settings.verbose):
+    with warnings.catch_warnings(), private_ray(workers, gpus=gpus, verbose=settings.verbose):
+        # RLlib builds environments by their ids; `resolve_id` has said what there is to say.
+        warnings.filterwarnings("ignore", message=".*is out of date.*")
+        # TQC's loss broadcasts quantiles against quantiles, and means to.
+        warnings.filterwarnings("ignore", message="Using a target size")
         algorithm = _build(config, settings)
         carry_out(
             folder, settings, algorithm, display, started, {"threads": threads}, {}, on_report
