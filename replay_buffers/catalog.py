@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Recipe:
     """One line of the catalog.
 
-    `sampler`, `partner` and `augmentation` are words that `replay_buffers.buffer` looks up; the
+    `sampler`, `partner` and `augmentation` are words that `replay_buffers.assembly` looks up; the
     numbers a recipe needs (how many neighbours, which Beta) stand in `configs/recipes.json`.
     """
 

@@ -77,7 +77,7 @@ class OffPolicyConfig(AlgorithmConfig):
             total_timesteps: `train()` ends at this many env steps, rounded up to whole steps of
                 all environments (and fragments of env runners in other processes); it is also
                 the span over which prioritized replay's beta is annealed.
-            settings: fields of `replay_buffers.buffer.ReplaySettings`.
+            settings: fields of `replay_buffers.assembly.ReplaySettings`.
         """
         given = {
             "recipe": recipe,

@@ -16,7 +16,7 @@ from interreplay.launch.private_ray import allotted_cpus, private_ray
 from interreplay.launch.reporters import import_wandb
 from interreplay.launch.translation import algorithm_config, process_settings, replay_settings
 from interreplay.results import RunFolder
-from replay_buffers.buffer import ReplaySettings, recipe_of, required_bytes
+from replay_buffers.assembly import ReplaySettings, recipe_of, required_bytes
 
 
 def folder_of(settings: Settings) -> RunFolder:
