@@ -36,9 +36,10 @@ def _run(planned: Plan) -> int:
     # ray and torch take seconds to import: only now, after the flags have proved right.
     if planned.dry_run:
         from interreplay.launch.run import describe
+        from interreplay.launch.sweep import check
 
-        for run in planned.runs:
-            print(describe(run))
+        for run, folder in zip(planned.runs, check(planned.runs), strict=True):
+            print(describe(run, folder))
         return 0
     if len(planned.runs) == 1:
         from interreplay.launch.run import train

@@ -9,10 +9,7 @@ TD3 and DDPG one. Results that are in benchmarks/results/learning.json are not r
 
 import argparse
 import json
-import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from interreplay.launch.private_ray import allotted_cpus
+from interreplay.launch.resolution import parse
+from interreplay.launch.sweep import report as summarize
+from interreplay.launch.sweep import run_many
 from interreplay.results import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,13 +67,12 @@ class Job:
         folder = RunFolder.locate(out, AGENT, self.env, self.trainer, self.recipe, self.seed)
         if folder.state != "finished":
             return None
-        reports = folder.reports()
-        evaluated = [r for r in reports if r["evaluation_return_mean"] is not None]
+        evaluated = folder.evaluations()
         return {
             "return": evaluated[-1]["evaluation_return_mean"],
             "std_over_episodes": evaluated[-1]["evaluation_return_std"],
             "curve": [[r["env_steps"], round(r["evaluation_return_mean"], 1)] for r in evaluated],
-            "wall_s": round(reports[-1]["wall_s"]),
+            "wall_s": round(evaluated[-1]["wall_s"]),
             "git_revision": json.loads(folder.run.read_text())["git_revision"],
         }
 
@@ -97,34 +95,15 @@ def collect(out: str) -> dict[Job, dict[str, Any]]:
     return {job: result for job, result in results.items() if result is not None}
 
 
-def run(out: str, workers: int, env: str | None = None) -> int:
-    """Run what has no result yet (on `env` alone, if given); returns how many failed."""
+def run(out: str, workers: int | None, env: str | None = None) -> int:
+    """Run what has no result yet (on `env` alone, if given); the exit code."""
     done = collect(out)
     todo = [job for job in jobs() if job not in done and env in (None, job.env)]
-    print(f"{len(done)} of {len(jobs())} runs have finished, {workers} at once", flush=True)
-    logs = Path(out).expanduser() / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    failed = []
-
-    def one(job: Job) -> None:
-        started = time.perf_counter()
-        with open(logs / f"{job.name.replace(' ', '_')}.log", "w") as log:
-            code = subprocess.run(
-                [sys.executable, "custom_training.py", *job.argv, "--local_dir", out],
-                cwd=ROOT,
-                stdout=log,
-                stderr=log,
-            ).returncode
-        result, seconds = job.result(out), time.perf_counter() - started
-        if code or result is None:
-            failed.append(job)
-            print(f"{job.name}: FAILED (exit code {code}), see {log.name}", flush=True)
-        else:
-            print(f"{job.name}: return {result['return']:.1f} ({seconds:.0f} s)", flush=True)
-
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(one, todo))
-    return len(failed)
+    print(f"{len(done)} of {len(jobs())} runs have finished", flush=True)
+    if not todo:
+        return 0
+    runs = [parse([*job.argv, "--local_dir", out])[0] for job in todo]
+    return summarize(run_many(runs, workers))
 
 
 # -- the page ------------------------------------------------------------------------------------
@@ -207,12 +186,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("what", choices=("run", "report"))
     parser.add_argument("--out", default="results", help="folder of the runs")
-    parser.add_argument("--workers", type=int, default=allotted_cpus(), help="runs at once")
+    parser.add_argument("--workers", type=int, help="runs at once (default: one a core)")
     parser.add_argument("--env", choices=tuple(ENVIRONMENTS), help="run this environment alone")
     arguments = parser.parse_args()
     out = str(Path(arguments.out).absolute())
     if arguments.what == "run":
-        return 1 if run(out, arguments.workers, arguments.env) else 0
+        return run(out, arguments.workers, arguments.env)
     report(out)
     return 0
 

@@ -157,6 +157,22 @@ def test_a_finished_run_is_not_run_again_unless_fresh(finished, monkeypatch, cap
     assert folder.result.read_bytes() == before
 
 
+def test_sleep_time_waits_before_the_run_and_gives_the_folder_back_if_interrupted(
+    tmp_path, monkeypatch
+):
+    waits = []
+
+    def sleep(seconds):
+        waits.append(seconds)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_module.time, "sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(tmp_path / "out", "--sleep_time 7.5"), quiet=True)
+    assert waits == [7.5]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_old_id_finds_its_finished_run(tmp_path, capsys):
     flags = f"{TINY.replace('-v5', '-v2')} --local_dir {tmp_path}".split()
     first = train(parse(flags)[0], quiet=True)

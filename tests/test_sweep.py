@@ -11,6 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 from interreplay.errors import UsageError
+from interreplay.launch import sweep
 from interreplay.launch.many_display import ManyDisplay
 from interreplay.launch.resolution import parse, plan
 from interreplay.launch.run import folder_of, train
@@ -137,6 +138,20 @@ def test_what_will_fail_fails_before_anything_starts(tmp_path):
             run_many(plan(["--config", str(file), "--local_dir", str(tmp_path / "out")]).runs)
         file.unlink()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_max_concurrent_and_the_cores_say_how_many_run_at_once(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        sweep, "_tune", lambda runs, at_once, share, _: asked.append((at_once, share)) or {}
+    )
+    monkeypatch.setattr(sweep, "allotted_cpus", lambda: 12)
+    for flags in ("", "--max_concurrent 3", "--num_cpus 2 --num_workers 1", "--num_cpus 32"):
+        run_many(
+            plan(f"--seeds 0 1 --local_dir {tmp_path / 'out'} {flags}".split()).runs,
+            plan(f"--seeds 0 1 {flags}".split()).max_concurrent,
+        )
+    assert asked == [(12, 1), (3, 1), (4, 3), (1, 32)]
 
 
 def test_wandb_offline_leaves_its_run_in_the_folder(tmp_path):

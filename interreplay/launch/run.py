@@ -33,10 +33,8 @@ def has_finished(settings: Settings, folder: RunFolder) -> bool:
     )
 
 
-def describe(settings: Settings) -> str:
+def describe(settings: Settings, folder: RunFolder) -> str:
     """One line: what would run, and in which folder."""
-    make_env(settings.env, horizon=settings.horizon).close()
-    folder = folder_of(settings)
     state = "finished already" if has_finished(settings, folder) else "to run"
     steps = f"{settings.total_timesteps:,} env steps"
     return f"{settings.name}: {steps}, {state}, {folder.path}"

@@ -58,9 +58,10 @@ def run_many(runs: list[Settings], max_concurrent: int | None = None) -> list[Ou
         UsageError: settings that can't be used, before anything is started.
     """
     runs = [_absolute(run) for run in runs]
-    _check(runs)
+    folders = check(runs)
     warnings = {warning for run in runs if (warning := resolve_id(run.env)[1])}
-    todo = [run for run in runs if not has_finished(run, folder_of(run))]
+    waiting = [i for i, run in enumerate(runs) if not has_finished(run, folders[i])]
+    todo = [runs[i] for i in waiting]
     share = _processes(runs[0])
     at_once = _at_once(runs[0], max_concurrent)
     errors: dict[int, str] = {}
@@ -71,17 +72,17 @@ def run_many(runs: list[Settings], max_concurrent: int | None = None) -> list[Ou
             shown.say(f"{len(runs) - len(todo)} of {len(runs)} runs have finished already")
         if todo:
             shown.say(f"{len(todo)} runs, {min(at_once, len(todo))} at once, {share} core(s) each")
-            errors = _tune(todo, at_once, share, shown)
-    outcomes = []
-    for run in runs:
-        error = errors.get(todo.index(run)) if run in todo else None
-        folder = folder_of(run)
-        if error == _INTERRUPTED and folder.state == "running":
-            folder.end("interrupted")
-        outcomes.append(Outcome(run, folder, error))
-    for group in sorted({outcome.folder.path.parent for outcome in outcomes}):
+            failures = _tune(todo, at_once, share, shown)
+            errors = {waiting[i]: error for i, error in failures.items()}
+    for i, error in errors.items():
+        if error == _INTERRUPTED and folders[i].state == "running":
+            folders[i].end("interrupted")
+    for group in {folder.path.parent for folder in folders}:
         seeds_curve(group)
-    return outcomes
+    return [
+        Outcome(run, folder, errors.get(i))
+        for i, (run, folder) in enumerate(zip(runs, folders, strict=True))
+    ]
 
 
 def report(outcomes: list[Outcome]) -> int:
@@ -112,23 +113,32 @@ def _absolute(run: Settings) -> Settings:
     return dataclasses.replace(run, **changes)
 
 
-def _check(runs: list[Settings]) -> None:
-    """What can be known to fail fails now, and not in the middle of the night."""
+def check(runs: list[Settings]) -> list[RunFolder]:
+    """What can be known to fail fails now, and not in the middle of the night.
+
+    Returns:
+        The folder of each run.
+
+    Raises:
+        UsageError: an environment that can't be used, or runs that don't go together.
+    """
     for run in runs:
-        if run.local_mode:
+        if run.local_mode and len(runs) > 1:
             raise UsageError("--local_mode keeps everything in one process; give it one seed")
     for name in ("num_cpus", "num_workers", "num_learners", "num_gpus", "address"):
         if len({getattr(run, name) for run in runs}) > 1:
             raise UsageError(f"runs of one command share the cores alike: a grid can't vary {name}")
-    folders: dict[Path, str] = {}
-    for run in runs:
-        other = folders.setdefault(folder_of(run).path, run.env)
+    folders = [folder_of(run) for run in runs]
+    owners: dict[Path, str] = {}
+    for run, folder in zip(runs, folders, strict=True):
+        other = owners.setdefault(folder.path, run.env)
         if other != run.env:
             raise UsageError(f"{other} and {run.env} are the same environment; drop one of them")
     for env, horizon in {(run.env, run.horizon) for run in runs}:
         make_env(env, horizon=horizon).close()
     if any(run.wandb for run in runs):
         import_wandb()
+    return folders
 
 
 def _at_once(run: Settings, most: int | None) -> int:
@@ -169,8 +179,9 @@ def _tune(runs: list[Settings], at_once: int, share: int, display: ManyDisplay) 
         tuner = tune.Tuner(
             tune.with_resources(_trial, tune.PlacementGroupFactory(bundles)),
             param_space={
-                "index": tune.grid_search(list(range(len(runs)))),
-                "runs": [dataclasses.asdict(run) for run in runs],
+                "run": tune.grid_search(
+                    [{"index": i, "settings": dataclasses.asdict(r)} for i, r in enumerate(runs)]
+                )
             },
             tune_config=tune.TuneConfig(max_concurrent_trials=at_once, reuse_actors=False),
             run_config=tune.RunConfig(
@@ -179,9 +190,9 @@ def _tune(runs: list[Settings], at_once: int, share: int, display: ManyDisplay) 
         )
         results = tuner.fit()
     errors = {}
-    for position, result in enumerate(results):
+    for result in results:
         metrics = result.metrics or {}
-        index = int((result.config or {}).get("index", position))
+        index = int(result.config["run"]["index"])
         if _FAILURE in metrics:
             errors[index] = metrics[_FAILURE]
         elif result.error is not None:
@@ -195,8 +206,7 @@ def _trial(config: dict[str, Any]) -> None:
     """One run in a process of Tune's; a failure is a result, too."""
     from ray import tune
 
-    values: dict[str, Any] = config["runs"][config["index"]]
-    run = Settings(**values)
+    run = Settings(**config["run"]["settings"])
     shown = ("env_steps", "updates", "wall_s", "evaluation_return_mean", "updates_per_s")
     try:
         train(run, quiet=True, on_report=lambda report: tune.report({k: report[k] for k in shown}))
@@ -217,7 +227,7 @@ def _shower(display: ManyDisplay) -> Any:
         def on_trial_result(
             self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **_: Any
         ) -> None:
-            index = trial.config["index"]
+            index = trial.config["run"]["index"]
             if _FAILURE in result:
                 display.failed(index, result[_FAILURE])
             elif result.get("finished"):
