@@ -58,27 +58,25 @@ def check_versions() -> str:
 
 def check_environment() -> str:
     """MuJoCo steps an environment."""
+    return _steps("HalfCheetah-v5")
+
+
+def _steps(name: str) -> str:
     from interreplay.environments import make_env
 
-    env = make_env("HalfCheetah-v5")
+    env = make_env(name)
     env.reset(seed=0)
     for _ in range(10):
         obs, *_ = env.step(env.action_space.sample())
     env.close()
-    return f"HalfCheetah-v5 steps, {len(obs)} observations"
+    return f"{name} steps, {len(obs)} observations"
 
 
 def check_dm_control() -> str:
     """One task of dm_control's suite steps, where the extra `dmc` is installed."""
     if importlib.util.find_spec("dm_control") is None:
         return "dm_control is not installed; `pip install -e '.[dmc]'` brings its tasks"
-    from interreplay.environments import make_env
-
-    env = make_env("dmc/walker_walk")
-    env.reset(seed=0)
-    obs, *_ = env.step(env.action_space.sample())
-    env.close()
-    return f"dmc/walker_walk steps, {len(obs)} observations"
+    return _steps("dmc/walker_walk")
 
 
 def check_ray(stack: ExitStack) -> Callable[[], str]:

@@ -106,12 +106,19 @@ class Job:
 
     def reports(self) -> list[dict[str, Any]]:
         """Those of a finished run of this length; else none."""
-        try:
-            finished = json.loads(self.folder.run.read_text())["state"] == "finished"
-            reports = self.folder.reports()
-        except (OSError, ValueError, KeyError):
+        if self.folder.state != "finished":
             return []
-        return reports if finished and reports[-1]["env_steps"] == self.steps else []
+        reports = self.folder.reports()
+        return reports if reports[-1]["env_steps"] == self.steps else []
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        return [(r["env_steps"], r["evaluation_return_mean"]) for r in self.folder.evaluations()]
+
+    @property
+    def final_return(self) -> float:
+        """The mean of the last two evaluations."""
+        return statistics.fmean(value for _, value in self.curve[-2:])
 
 
 def run(jobs: list[Job], workers: int) -> int:
@@ -134,25 +141,12 @@ def _run_one(job: Job) -> bool:
             stdout=log,
             stderr=log,
         ).returncode
-    reports = job.reports()
-    state = f"return {_final(reports):.0f}" if reports else f"FAILED (exit code {code}), see {path}"
+    finished = bool(job.reports())
+    state = f"return {job.final_return:.0f}" if finished else f"FAILED ({code}), see {path}"
     print(
         f"{job.name} seed {job.seed}: {state} ({time.perf_counter() - started:.0f} s)", flush=True
     )
-    return bool(reports)
-
-
-def _curve(reports: list[dict[str, Any]]) -> list[tuple[int, float]]:
-    return [
-        (r["env_steps"], r["evaluation_return_mean"])
-        for r in reports
-        if r["evaluation_return_mean"] is not None
-    ]
-
-
-def _final(reports: list[dict[str, Any]]) -> float:
-    """The mean of the last two evaluations."""
-    return statistics.fmean(value for _, value in _curve(reports)[-2:])
+    return finished
 
 
 def _speed(reports: list[dict[str, Any]]) -> float | None:
@@ -174,10 +168,10 @@ def report(jobs: list[Job], results: Path, figure: Path) -> None:
         runs = [
             {
                 "seed": job.seed,
-                "final_return": _final(reports),
+                "final_return": job.final_return,
                 "updates": reports[-1]["updates"],
                 "updates_per_s": _speed(reports),
-                "curve": _curve(reports),
+                "curve": job.curve,
                 "command": ["python", *job.argv],
             }
             for job, reports in done

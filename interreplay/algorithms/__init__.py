@@ -1,10 +1,6 @@
 """Trainers as RLlib algorithms: a config, a module and a learner each, one door for all."""
 
-import warnings
 from typing import Any
-
-# RLlib imports dm_control where that is installed, which looks for a display and complains.
-warnings.filterwarnings("ignore", message=".*DISPLAY environment variable is missing")
 
 TRAINERS = ("SAC", "TD3", "DDPG")
 

@@ -68,24 +68,42 @@ class SACLearner(OffPolicyLearner):
         Returns:
             Critic loss, |TD error| `[B]`, actor loss, log pi `[B]`.
         """
-        policy, critics, target_critics = self._passes_of
+        policy = self._passes_of[0]
+        obs, new_obs = batch[Columns.OBS], batch[Columns.NEXT_OBS]
+        count = len(obs)
+        mean, raw_log_std = policy.forward(torch.cat([obs, new_obs])).chunk(2, -1)
+        following = mean[count:], raw_log_std[count:].clamp(LOG_STD_MIN, LOG_STD_MAX)
+        critic_loss, td_errors = self._written_critic_step(batch, alpha, *following)
+        actor_loss, log_density = self._written_actor_step(
+            obs, alpha, mean[:count], raw_log_std[:count]
+        )
+        return critic_loss, td_errors, actor_loss, log_density
+
+    def _written_critic_step(
+        self, batch: dict[str, Tensor], alpha: Tensor, mean: Tensor, log_std: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """From what the policy says of new_obs: the loss, and |TD error| `[B]`."""
+        _, critics, target_critics = self._passes_of
         obs, new_obs, taken = (
             batch[name] for name in (Columns.OBS, Columns.NEXT_OBS, Columns.ACTIONS)
         )
-        count, obs_dim = obs.shape
-        mean, raw_log_std = policy.forward(torch.cat([obs, new_obs])).chunk(2, -1)
-        log_std = raw_log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
-
-        actions, log_density = squash(mean[count:], log_std[count:], self._noise(taken))
+        actions, log_density = squash(mean, log_std, self._noise(taken))
         next_values = target_critics.forward(torch.cat([new_obs, actions], -1)).squeeze(-1)
         target = self.bellman_target(batch, next_values.amin(0) - alpha * log_density)
         values = critics.forward(torch.cat([obs, taken], -1)).squeeze(-1)
         critic_loss, td_errors, gradient = self.critic_regression(values, target, batch[WEIGHTS])
         critics.backward(gradient[..., None])
         self._step("critic")
+        return critic_loss, td_errors
 
-        noise = self._noise(taken)
-        mean, log_std, raw_log_std = mean[:count], log_std[:count], raw_log_std[:count]
+    def _written_actor_step(
+        self, obs: Tensor, alpha: Tensor, mean: Tensor, raw_log_std: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """From what the policy says of obs: the loss, and log pi `[B]`."""
+        policy, critics, _ = self._passes_of
+        count, obs_dim = obs.shape
+        log_std = raw_log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+        noise = self._noise(mean)
         actions, log_density = squash(mean, log_std, noise)
         values = critics.forward(torch.cat([obs, actions], -1))
         smaller, which = values.min(0, keepdim=True)
@@ -101,7 +119,7 @@ class SACLearner(OffPolicyLearner):
         by_log_std *= raw_log_std == log_std  # no gradient through the clamp
         policy.backward(torch.cat([by_u, by_log_std], -1))
         self._step("actor")
-        return critic_loss, td_errors, actor_loss, log_density
+        return actor_loss, log_density
 
     def critic_loss(self, batch: dict[str, Tensor], alpha: Tensor) -> tuple[Tensor, Tensor]:
         """J_Q (eq. 5) and the |TD error| `[B]`: see `critic_regression`."""

@@ -1,8 +1,5 @@
 """dm_control's suite (arXiv 1801.00690) as Gymnasium environments with flat observations."""
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -41,19 +38,6 @@ def canonical(env: str) -> str | None:
     return env if env.startswith(PREFIX) else None
 
 
-@contextmanager
-def _no_search_for_a_display() -> Iterator[None]:
-    """Without a display or a named backend nothing can be drawn: let dm_control not complain."""
-    headless = not {"DISPLAY", "MUJOCO_GL"} & set(os.environ)
-    if headless:
-        os.environ["MUJOCO_GL"] = "off"
-    try:
-        yield
-    finally:
-        if headless:
-            del os.environ["MUJOCO_GL"]
-
-
 def load() -> tuple[Any, Any]:
     """The suite and the class that makes its environments Gymnasium's.
 
@@ -61,9 +45,8 @@ def load() -> tuple[Any, Any]:
         UsageError: one of their packages is not installed.
     """
     try:
-        with _no_search_for_a_display():
-            from dm_control import suite
-            from shimmy.dm_control_compatibility import DmControlCompatibilityV0
+        from dm_control import suite
+        from shimmy.dm_control_compatibility import DmControlCompatibilityV0
     except ImportError as error:
         raise UsageError(
             f"dmc/ environments need dm_control and shimmy ({error}): pip install "

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from interreplay.results.run_folder import RunFolder
@@ -25,7 +26,7 @@ def learning_curve(folder: RunFolder) -> Path:
     """
     reports = folder.reports()
     settings = folder._read(folder.config)
-    evaluated = [r for r in reports if r.get("evaluation_return_mean") is not None]
+    evaluated = folder.evaluations()
     if not evaluated:
         raise ValueError(f"{folder.path} holds no evaluation yet")
     steps = np.array([r["env_steps"] for r in evaluated], float)
@@ -44,13 +45,8 @@ def learning_curve(folder: RunFolder) -> Path:
     warm_up = settings.get("learning_starts", 0)
     if 0 < warm_up < steps[-1]:
         axes.axvline(warm_up, color=_GREY, lw=1, ls=":", label="first update")
-    axes.set_xlabel("environment steps")
-    axes.set_ylabel("episode return")
-    axes.set_title(_title(settings, evaluated[-1]), fontsize=10)
     axes.set_xlim(0, max(steps[-1], 1))
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
+    _finish(axes, "episode return", _title(settings, evaluated[-1]))
     figure.savefig(folder.figure)
     return folder.figure
 
@@ -94,7 +90,7 @@ def seeds_curve(group: Path, path: Path | None = None) -> Path | None:
         (RunFolder(p) for p in group.glob("seed*") if p.name[4:].isdigit()),
         key=lambda run: int(run.path.name[4:]),
     ):
-        points = _evaluations(run)
+        points = [(r["env_steps"], r["evaluation_return_mean"]) for r in run.evaluations()]
         if points:
             unfinished = "" if run.state == "finished" else f" ({run.state})"
             curves[run.path.name + unfinished] = points
@@ -111,22 +107,16 @@ def seeds_curve(group: Path, path: Path | None = None) -> Path | None:
     if len(curves) > 1 and shared:
         mean = [np.mean([dict(points)[x] for points in curves.values()]) for x in shared]
         axes.plot(shared, mean, color="black", lw=2.2, label=f"mean of n = {len(curves)}")
-    axes.set_xlabel("environment steps")
-    axes.set_ylabel("return, mean of an evaluation")
-    axes.set_title(f"{group.name} on {group.parent.name}", fontsize=10)
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8, loc="best")
+    _finish(axes, "return, mean of an evaluation", f"{group.name} on {group.parent.name}")
     path = group / "seeds.png" if path is None else path
     figure.savefig(path)
     return path
 
 
-def _evaluations(run: RunFolder) -> list[tuple[int, float]]:
-    if not run.result.exists():
-        return []
-    return [
-        (r["env_steps"], r["evaluation_return_mean"])
-        for r in run.reports()
-        if r.get("evaluation_return_mean") is not None
-    ]
+def _finish(axes: Axes, ylabel: str, title: str) -> None:
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel(ylabel)
+    axes.set_title(title, fontsize=10)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)

@@ -289,3 +289,9 @@ class RunFolder:
             except json.JSONDecodeError:
                 break
         return lines
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The lines of `result.json` that hold an evaluation; none where no run has reported."""
+        if not self.result.exists():
+            return []
+        return [r for r in self.reports() if r.get("evaluation_return_mean") is not None]

@@ -12,7 +12,7 @@ from replay_buffers.augmentations.base import Context, Plain, Sample
 from replay_buffers.augmentations.mixture import Mixture
 from replay_buffers.gaussian_process import holdout
 from replay_buffers.gaussian_process.neighborhoods import Neighborhoods, Reader
-from replay_buffers.gaussian_process.queue import Fill, SyntheticQueue
+from replay_buffers.gaussian_process.queue import Fill, SyntheticQueue, occurrences
 from replay_buffers.gaussian_process.settings import GaussianProcessSettings, check
 from replay_buffers.gaussian_process.surrogate import Surrogate
 from replay_buffers.gaussian_process.synthesis import AT_ONCE, Synthesizer, synthetic_shape
@@ -213,13 +213,9 @@ def _members(sample: Sample, chosen: Ints) -> tuple[Ints, Ints]:
 
 def _runs(own: Ints) -> Ints:
     """Indices of equal elements, a line for each; short lines repeat their first."""
-    _, first, inverse, counts = np.unique(
-        own, return_index=True, return_inverse=True, return_counts=True
-    )
-    lines = np.repeat(first[:, None], counts.max(), axis=1)
-    order = np.argsort(inverse, kind="stable")
-    rank = np.arange(len(own)) - np.repeat(np.cumsum(counts) - counts, counts)
-    lines[inverse[order], rank] = order
+    first, inverse, rank = occurrences(own)
+    lines = np.repeat(first[:, None], rank.max() + 1, axis=1)
+    lines[inverse, rank] = np.arange(len(own))
     return lines
 
 

@@ -100,7 +100,7 @@ class SyntheticQueue:
         while len(waiting):
             # Whoever needs a slot keeps it until the end of this round.
             waiting, later = self._at_most(own, waiting)
-            first, rank = _ranks(own[waiting])
+            first, _, rank = occurrences(own[waiting])
             self._prepare(own, numbers, tokens, waiting[first], fill)
             slots = self._slot[own[waiting]]
             place = self._used[slots] + rank
@@ -189,12 +189,13 @@ class SyntheticQueue:
         self._next = int(state["next"])
 
 
-def _ranks(values: Ints) -> tuple[Ints, Ints]:
-    """Index of each value's first occurrence, and of each element the how-manieth of its value."""
+def occurrences(values: Ints) -> tuple[Ints, Ints, Ints]:
+    """Index of each value's first occurrence; of each element its value's place in that list, and
+    the how-manieth of its value it is."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(inverse, kind="stable")
     sorted_inverse = inverse[order]
     starts = np.searchsorted(sorted_inverse, np.arange(len(first)))
     rank = np.empty(len(values), np.int64)
     rank[order] = np.arange(len(values)) - starts[sorted_inverse]
-    return first, rank
+    return first, inverse, rank
