@@ -114,17 +114,16 @@ def build_env(env: str, *, horizon: int | None = None, render_mode: str | None =
         UsageError: unknown id, or a missing dependency.
     """
     name, _ = resolve_id(env)
-    if name.startswith(dmc.PREFIX):
-        dmc.load()
+    of_suite = name.startswith(dmc.PREFIX)
+    if of_suite:
+        dmc.load()  # first, as it brings a handler of warnings along
     _take_over_mujoco_warnings()
+    if of_suite:
+        return dmc.build(name, horizon=horizon, render_mode=render_mode)
     maker = member(name)
-    if name.startswith(dmc.PREFIX):
-        built: Any = dmc.build(name, horizon=horizon, render_mode=render_mode)
-    elif maker is not None:
-        built = _call(maker, env, horizon, render_mode)
-    else:
-        built = _registered(name, env, horizon, render_mode)
-    return built
+    if maker is not None:
+        return _call(maker, env, horizon, render_mode)
+    return _registered(name, env, horizon, render_mode)
 
 
 def _registered(name: str, env: str, horizon: int | None, render_mode: str | None) -> Any:
