@@ -81,6 +81,11 @@ class PickyEnv(ChainEnv):
         return super().step(action)
 
 
+def short() -> gym.Env[Any, Any]:
+    """An environment that no id stands for."""
+    return gym.wrappers.TimeLimit(ChainEnv(), 7)
+
+
 def _with(**spaces: Any) -> Any:
     return lambda: ChainEnv(**spaces)
 

@@ -143,6 +143,18 @@ def test_ppo_reports_whole_batches_and_counts_minibatches(tmp_path, ray_session)
     assert lines[-1]["updates"] >= 2 * 3 * 200 // 50
 
 
+@pytest.mark.parametrize("env", ["dmc/cartpole_swingup", "tests.fake_envs:short"])
+def test_environments_that_gymnasium_does_not_know_are_built_for_rllib(env, tmp_path, ray_session):
+    config = {"train_batch_size_per_learner": 60, "minibatch_size": 30, "num_epochs": 1}
+    config["model_config"] = {"fcnet_hiddens": [16]}
+    assert (
+        train(tmp_path, f"--run PPO --env {env} --stop-timesteps 60 --num-env-runners 0", config)
+        == 0
+    )
+    folder, lines = reports(tmp_path)
+    check(folder, lines, [0, 60])
+
+
 def test_tqc_trains_on_pendulum(tmp_path, ray_session):
     assert train(tmp_path, "--run TQC --env Pendulum-v0 --stop-timesteps 120", SMALL) == 0
     folder, lines = reports(tmp_path)

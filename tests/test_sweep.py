@@ -128,6 +128,8 @@ def test_what_will_fail_fails_before_anything_starts(tmp_path):
         runs = plan(f"{flags} --seeds 0 1 --local_dir {tmp_path / 'out'}".split()).runs
         with pytest.raises(UsageError):
             run_many(runs)
+    with pytest.raises(UsageError, match="can't be written"):
+        run_many(plan(["--seeds", "0", "1", "--local_dir", "/proc/nowhere"]).runs)
     for grid, message in {
         '"env": ["HalfCheetah-v2", "HalfCheetah-v5"]': "HalfCheetah-v2 and HalfCheetah-v5 are the same",
         '"num_workers": [0, 1]': "a grid can't vary num_workers",

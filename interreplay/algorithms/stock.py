@@ -16,8 +16,10 @@ from ray.rllib.utils.metrics import (
     EVALUATION_RESULTS,
     NUM_ENV_STEPS_SAMPLED_LIFETIME,
 )
+from ray.tune.registry import register_env
 
 from interreplay.algorithms.env_runner import EPISODE_RETURNS
+from interreplay.environments import build_env, in_gymnasium
 from interreplay.errors import UsageError
 
 # They learn from recorded data; nothing is sampled from the environment.
@@ -163,7 +165,7 @@ def stock_config(
 
     Args:
         name: of `stock_algorithms()`.
-        env: an id that Gymnasium knows.
+        env: an id of today.
         overrides: RLlib's settings by name, over its defaults; these have the last word.
         iteration: env steps in a `train()` call, at least; algorithms that collect larger
             batches (PPO: 4,000 steps) report after each batch.
@@ -177,6 +179,8 @@ def stock_config(
     config = stock_default(name)
     overrides = dict(overrides or {})
     check_overrides(config, overrides)
+    if not in_gymnasium(env):
+        register_env(env, lambda _: build_env(env))
     config.environment(env)
     config.debugging(seed=seed, log_level="INFO" if verbose else "ERROR")
     config.reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=iteration)

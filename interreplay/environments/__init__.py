@@ -1,6 +1,6 @@
 """An id goes in, a checked Gymnasium environment comes out."""
 
-from interreplay.environments.ids import resolve_id
+from interreplay.environments.ids import in_gymnasium, resolve_id
 from interreplay.environments.make import (
     build_env,
     check_first_observation,
@@ -13,6 +13,7 @@ __all__ = [
     "build_env",
     "check_first_observation",
     "check_spaces",
+    "in_gymnasium",
     "make_env",
     "make_vector_env",
     "resolve_id",

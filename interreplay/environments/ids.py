@@ -88,6 +88,11 @@ def _imported(module: str, env: str) -> ModuleType:
         ) from error
 
 
+def in_gymnasium(env: str) -> bool:
+    """Whether `gymnasium.make` builds this id, or only this package does."""
+    return dmc.canonical(env) is None and member(env) is None
+
+
 def member(env: str) -> object | None:
     """What `module:name` names in its module; None for every other kind of id."""
     module, colon, name = env.rpartition(":")

@@ -62,6 +62,10 @@ def run_many(runs: list[Settings], max_concurrent: int | None = None) -> list[Ou
     warnings = {warning for run in runs if (warning := resolve_id(run.env)[1])}
     waiting = [i for i, run in enumerate(runs) if not has_finished(run, folders[i])]
     todo = [runs[i] for i in waiting]
+    if waiting:
+        # A place where nothing can be written is one sentence, and not one per run.
+        folders[waiting[0]].open(fresh=todo[0].fresh)
+        folders[waiting[0]].discard()
     share = _processes(runs[0])
     at_once = _at_once(runs[0], max_concurrent)
     errors: dict[int, str] = {}
