@@ -11,6 +11,7 @@ from replay_buffers.neighbors import BLOCK, QUERIES, Metric, Products, check_k, 
 from replay_buffers.storage import Bools, Doubles, Ints, Storage
 
 _SLACK = 8
+_LISTS = ("_ids", "_squares", "_radius", "_seen", "_owner")
 
 
 def table_bytes(capacity: int, k: int, slack: int = _SLACK) -> int:
@@ -213,13 +214,22 @@ class NeighborTable:
         return figures
 
     def get_state(self) -> dict[str, Any]:
-        """The frozen scale; the lists come back exactly as they are asked for."""
+        """The frozen scale, the lists of the rows that have one, and the figures so far.
+
+        Lists could be searched anew, but neighbours at (almost) equal distance would then come in
+        another order and a continued run would draw other partners.
+        """
         metric = self._metric
+        rows = np.flatnonzero(self._owner >= 0)
         return {
             "factor": None if metric is None else metric.factor.copy(),
             "center": None if metric is None else metric.center.copy(),
             "next_check": self._next_check,
             "refreshes": self._refreshes,
+            "width": self._width,
+            "list_rows": rows,
+            **{name: getattr(self, name)[rows] for name in _LISTS},
+            "counts": dict(self._counts),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -227,4 +237,8 @@ class NeighborTable:
         self._metric = None if factor is None else Metric(np.array(factor), np.array(center))
         self._next_check = int(state["next_check"])
         self._refreshes = int(state["refreshes"])
+        self._counts = dict(state["counts"])
         self._owner[:] = -1
+        if state["width"] == self._width:  # else searched anew, as they are asked for
+            for name in _LISTS:
+                getattr(self, name)[state["list_rows"]] = state[name]

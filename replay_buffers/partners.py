@@ -95,7 +95,9 @@ class NearestPartner:
         return {"mean_neighbor_distance": mean, **self.neighbors.stats()}
 
     def get_state(self) -> dict[str, Any]:
-        return self.neighbors.get_state()
+        distances = (self._distance_sum, self._distance_count)
+        return {"neighbors": self.neighbors.get_state(), "distances": distances}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self.neighbors.set_state(state)
+        self.neighbors.set_state(state["neighbors"])
+        self._distance_sum, self._distance_count = state["distances"]

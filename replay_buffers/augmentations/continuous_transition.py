@@ -119,10 +119,12 @@ class AdaptiveMixture(Plain):
         return {"ct_b": self.b, "ct_energy": self._energy, **self._figures.report()}
 
     def get_state(self) -> dict[str, Any]:
-        """Model, b and both optimizers."""
+        """Model, b, both optimizers, and the figures so far."""
         return {
             "model": {k: v.numpy().copy() for k, v in self._model.state_dict().items()},
             "b": self.b,
+            "energy": self._energy,
+            "figures": self._figures.get_state(),
             # A state_dict lends its tensors, which the next step would change.
             "model_optimizer": copy.deepcopy(self._model_optimizer.state_dict()),
             "b_optimizer": copy.deepcopy(self._b_optimizer.state_dict()),
@@ -133,5 +135,7 @@ class AdaptiveMixture(Plain):
         self._model.load_state_dict(weights)
         with torch.no_grad():
             self._b.fill_(state["b"])
+        self._energy = float(state["energy"])
+        self._figures.set_state(state["figures"])
         self._model_optimizer.load_state_dict(copy.deepcopy(state["model_optimizer"]))
         self._b_optimizer.load_state_dict(copy.deepcopy(state["b_optimizer"]))

@@ -191,14 +191,20 @@ class GaussianProcess(Plain):
         return figures
 
     def get_state(self) -> dict[str, Any]:
-        """Hyperparameters and when they are due, and the queues."""
+        """Hyperparameters and when they are due, the queues, and the figures so far."""
         return {
+            "mixture": self._mixture.get_state(),
+            "synthesizer": self._synthesizer.get_state(),
+            "seconds": self._seconds,
             "surrogate": self._surrogate.get_state(),
             "queue": None if self._queue is None else self._queue.get_state(),
             "added": self._added,
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
+        self._mixture.set_state(state["mixture"])
+        self._synthesizer.set_state(state["synthesizer"])
+        self._seconds = float(state["seconds"])
         self._surrogate.set_state(state["surrogate"])
         self._added = int(state["added"])
         if self._queue is not None:

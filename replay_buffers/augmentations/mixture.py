@@ -1,6 +1,6 @@
 """Convex mixtures of a row and its partner: mixup and NMER, and what CT shares with them."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -62,6 +62,12 @@ class MixtureFigures:
             figures["mean_lam"] = self._lam_sum / self._mixed
         self._lam_sum, self._mixed, self._seen = 0.0, 0, 0
         return figures
+
+    def get_state(self) -> tuple[float, int, int]:
+        return self._lam_sum, self._mixed, self._seen
+
+    def set_state(self, state: tuple[float, int, int]) -> None:
+        self._lam_sum, self._mixed, self._seen = state
 
 
 class Mixture(Plain):
@@ -125,3 +131,9 @@ class Mixture(Plain):
     def stats(self) -> dict[str, float]:
         """Fraction of rows mixed and mean lam of those since the last call."""
         return self._figures.report()
+
+    def get_state(self) -> dict[str, Any]:
+        return {"figures": self._figures.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self._figures.set_state(state["figures"])

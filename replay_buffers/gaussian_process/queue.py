@@ -176,6 +176,7 @@ class SyntheticQueue:
         return {
             "slots": slots,
             "next": self._next,
+            "counts": dict(self._counts),
             **{name: getattr(self, name)[slots].copy() for name in names},
         }
 
@@ -187,6 +188,7 @@ class SyntheticQueue:
             getattr(self, name)[slots] = state[name]
         self._slot[self._owner[slots]] = slots
         self._next = int(state["next"])
+        self._counts = dict(state["counts"])
 
 
 def occurrences(values: Ints) -> tuple[Ints, Ints, Ints]:

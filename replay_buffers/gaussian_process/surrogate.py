@@ -138,6 +138,7 @@ class Surrogate:
             "hyperparameters": None if self._h is None else self._h.get_state(),
             "next_fit": self._next_fit,
             "version": self.version,
+            "fits": (self._fits, self._fit_seconds, self._longest),
             "x": None if model is None else model.x.cpu().numpy().copy(),
             "y": None if model is None else model.y.cpu().numpy().copy(),
         }
@@ -146,6 +147,7 @@ class Surrogate:
         h = state["hyperparameters"]
         self._h = None if h is None else Hyperparameters.from_state(h, self._rows.device)
         self._next_fit, self.version = int(state["next_fit"]), int(state["version"])
+        self._fits, self._fit_seconds, self._longest = state["fits"]
         self._model = None
         if state["x"] is not None:
             x, y = (torch.from_numpy(np.array(state[name])).to(self._rows.device) for name in "xy")

@@ -188,6 +188,12 @@ class Synthesizer:
         self._counts = dict.fromkeys(self._counts, 0)
         return figures
 
+    def get_state(self) -> dict[str, int]:
+        return dict(self._counts)
+
+    def set_state(self, state: dict[str, int]) -> None:
+        self._counts = dict(state)
+
 
 def _picks(data: Regression, furthest: int, rng: np.random.Generator) -> Ints:
     """Rows `[g, DEPTH]` of each neighbourhood to mix row 0 with."""
