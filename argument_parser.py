@@ -1,7 +1,7 @@
 """Every flag of a run, born here once, as a field of a typed dataclass.
 
-`interreplay/launch/command_line.py` turns the fields into argparse's flags and reads them,
-`interreplay/launch/resolution.py` completes what was given. Needs neither torch nor ray.
+`interreplay/launch/settings/command_line.py` turns the fields into argparse's flags and reads them,
+`interreplay/launch/settings/resolution.py` completes what was given. Needs neither torch nor ray.
 """
 
 import dataclasses

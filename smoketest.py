@@ -83,7 +83,7 @@ def check_ray(stack: ExitStack) -> Callable[[], str]:
     """A private Ray starts; the recipes' runs share it."""
 
     def check() -> str:
-        from interreplay.launch.private_ray import allotted_cpus, private_ray
+        from interreplay.launch.running.private_ray import allotted_cpus, private_ray
 
         stack.enter_context(private_ray(0))
         return f"a private Ray is up, {allotted_cpus()} cores may be used"
@@ -95,8 +95,9 @@ def check_run(trainer: str, recipe: str, prioritized: bool) -> Callable[[], str]
     """A short run of one trainer with one recipe."""
 
     def check() -> str:
-        from interreplay.launch.resolution import parse
-        from interreplay.launch.run import train
+        from interreplay.launch.kinds.replay import ReplayRun
+        from interreplay.launch.running.run import train
+        from interreplay.launch.settings.resolution import parse
 
         folder = tempfile.mkdtemp(prefix="smoketest-")
         try:
@@ -109,7 +110,7 @@ def check_run(trainer: str, recipe: str, prioritized: bool) -> Callable[[], str]
             if prioritized:
                 command += " --prioritized_replay"
             settings, _ = parse(command.split())
-            reports = train(settings, quiet=True).reports()
+            reports = train(ReplayRun(settings), quiet=True).reports()
             last = reports[-1]
             if recipe == "bier" and last["replay/gp_fallback_fraction"] > 0:
                 raise RuntimeError("a Gaussian process could not be factored on ordinary rows")

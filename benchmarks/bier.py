@@ -177,7 +177,7 @@ def speed(arguments: argparse.Namespace) -> dict[str, Any]:
 def share(arguments: argparse.Namespace) -> dict[str, Any]:
     """The part of a run's time that the processes and their fits take, at replay ratio 1."""
     from interreplay.algorithms.sac import SACConfig
-    from interreplay.launch.private_ray import private_ray
+    from interreplay.launch.running.private_ray import private_ray
 
     rows = []
     warm_up = arguments.steps // 2
@@ -219,7 +219,7 @@ def share(arguments: argparse.Namespace) -> dict[str, Any]:
 def accuracy(arguments: argparse.Namespace) -> dict[str, Any]:
     """Held-out errors on the transitions that a SAC run has seen."""
     from interreplay.algorithms.sac import SACConfig
-    from interreplay.launch.private_ray import private_ray
+    from interreplay.launch.running.private_ray import private_ray
 
     config = SACConfig().environment(ENV).debugging(seed=0)
     config.replay(

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from interreplay.launch.resolution import parse
-from interreplay.launch.sweep import report as summarize
-from interreplay.launch.sweep import run_many
+from interreplay.launch.kinds.replay import ReplayRun
+from interreplay.launch.running.sweep import report as summarize
+from interreplay.launch.running.sweep import run_many
+from interreplay.launch.settings.resolution import parse
 from interreplay.results import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,7 +104,7 @@ def run(out: str, workers: int | None, env: str | None = None) -> int:
     if not todo:
         return 0
     runs = [parse([*job.argv, "--local_dir", out])[0] for job in todo]
-    return summarize(run_many(runs, workers))
+    return summarize(run_many([ReplayRun(settings) for settings in runs], workers))
 
 
 # -- the page ------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from interreplay.launch.private_ray import allotted_cpus
+from interreplay.launch.running.private_ray import allotted_cpus
 from interreplay.results import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -94,7 +94,7 @@ class Job:
             "min_sample_timesteps_per_iteration": min(ITERATION, self.steps),
             **variant.config,
         }
-        command = ["-m", "interreplay.launch.stock", "train", "--run", "SAC", *common]
+        command = ["-m", "interreplay.launch.rllib_command", "train", "--run", "SAC", *common]
         return [*command, "--stop-timesteps", str(self.steps), "--config", json.dumps(config)]
 
     @property

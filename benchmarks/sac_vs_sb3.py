@@ -28,7 +28,7 @@ def ours(seed: int, steps: int, ratio: int, threads: int, recipe: str) -> dict[s
     import torch
 
     from interreplay.algorithms.sac import SACConfig
-    from interreplay.launch.private_ray import private_ray
+    from interreplay.launch.running.private_ray import private_ray
 
     torch.set_num_threads(threads)
     config = SACConfig().environment(ENV).debugging(seed=seed)

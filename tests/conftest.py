@@ -10,7 +10,7 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:
     """One private Ray for every test that builds an algorithm."""
-    from interreplay.launch.private_ray import private_ray
+    from interreplay.launch.running.private_ray import private_ray
 
     with private_ray(4):
         yield

@@ -9,9 +9,10 @@ from argument_parser import CONFIGS, Settings
 from interreplay.algorithms import config_class
 from interreplay.environments.ids import MUJOCO
 from interreplay.errors import UsageError
-from interreplay.launch.command_line import build_parser
-from interreplay.launch.resolution import parse, plan
-from interreplay.launch.translation import algorithm_config, replay_settings
+from interreplay.launch.kinds.replay import algorithm_config
+from interreplay.launch.settings.command_line import build_parser
+from interreplay.launch.settings.resolution import parse, plan
+from interreplay.launch.settings.translation import replay_settings
 from replay_buffers import CATALOG
 
 ROOT = Path(__file__).parents[1]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from interreplay.launch.resolution import parse, plan
+from interreplay.launch.settings.resolution import parse, plan
 from replay_buffers import CATALOG
 
 ROOT = Path(__file__).parents[1]

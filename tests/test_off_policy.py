@@ -12,8 +12,9 @@ from interreplay.algorithms import off_policy
 from interreplay.algorithms.off_policy import OffPolicy
 from interreplay.algorithms.sac import SAC, SACConfig
 from interreplay.errors import UsageError
-from interreplay.launch.resolution import parse
-from interreplay.launch.run import train
+from interreplay.launch.kinds.replay import ReplayRun
+from interreplay.launch.running.run import train
+from interreplay.launch.settings.resolution import parse
 
 
 @pytest.fixture(autouse=True)
@@ -308,7 +309,7 @@ def test_the_same_seed_gives_the_same_result_json_and_another_seed_another(tmp_p
             f"--timesteps_per_iteration 120 --hidden_sizes 16 16 --train_batch_size 32 --evaluation_num_episodes 2 "
             f"--num_cpus 1 --local_dir {tmp_path / folder}"
         )
-        return settled(train(parse(command.split())[0], quiet=True).reports())
+        return settled(train(ReplayRun(parse(command.split())[0]), quiet=True).reports())
 
     first, again, other = run("a", 3), run("b", 3), run("c", 4)
     assert first == again

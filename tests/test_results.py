@@ -11,10 +11,11 @@ from rich.console import Console
 
 import tests.fake_envs  # noqa: F401
 from interreplay.errors import UsageError
-from interreplay.launch import run as run_module
-from interreplay.launch.display import Display
-from interreplay.launch.resolution import parse
-from interreplay.launch.run import train
+from interreplay.launch.kinds.replay import ReplayRun
+from interreplay.launch.running import run as run_module
+from interreplay.launch.running.run import train
+from interreplay.launch.screen.display import Display
+from interreplay.launch.settings.resolution import parse
 from interreplay.results import RunFolder, learning_curve
 from interreplay.results.run_folder import plain
 
@@ -37,7 +38,7 @@ def tiny(folder, more=""):
 def finished(tmp_path_factory, ray_session):
     local_dir = tmp_path_factory.mktemp("runs")
     flags = "--evaluation_num_episodes 3 --evaluation_interval 2 --checkpoint_freq 1 --buffer nmer --agent_name mine --seed 7"
-    return train(tiny(local_dir, flags), quiet=True), local_dir
+    return train(ReplayRun(tiny(local_dir, flags)), quiet=True), local_dir
 
 
 def test_the_folder_is_where_the_settings_say(finished):
@@ -120,7 +121,7 @@ def test_the_last_two_checkpoints_are_kept_and_whole(finished):
 
 
 def test_without_a_frequency_only_the_last_checkpoint_is_written(tmp_path):
-    folder = train(tiny(tmp_path, "--checkpoint_freq 0"), quiet=True)
+    folder = train(ReplayRun(tiny(tmp_path, "--checkpoint_freq 0")), quiet=True)
     assert [p.name for p in folder.checkpoints.iterdir()] == ["step_0000000090"]
 
 
@@ -152,7 +153,7 @@ def test_a_finished_run_is_not_run_again_unless_fresh(finished, monkeypatch, cap
     before = folder.result.read_bytes()
     settings = parse(["--config", str(folder.config), "--local_dir", str(local_dir)])[0]
     monkeypatch.setattr(run_module, "_train_in", lambda *_: pytest.fail("it was run again"))
-    assert train(settings).path == folder.path
+    assert train(ReplayRun(settings)).path == folder.path
     assert "finished already" in capsys.readouterr().out
     assert folder.result.read_bytes() == before
 
@@ -168,16 +169,16 @@ def test_sleep_time_waits_before_the_run_and_gives_the_folder_back_if_interrupte
 
     monkeypatch.setattr(run_module.time, "sleep", sleep)
     with pytest.raises(KeyboardInterrupt):
-        train(tiny(tmp_path / "out", "--sleep_time 7.5"), quiet=True)
+        train(ReplayRun(tiny(tmp_path / "out", "--sleep_time 7.5")), quiet=True)
     assert waits == [7.5]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_old_id_finds_its_finished_run(tmp_path, capsys):
     flags = f"{TINY.replace('-v5', '-v2')} --local_dir {tmp_path}".split()
-    first = train(parse(flags)[0], quiet=True)
+    first = train(ReplayRun(parse(flags)[0]), quiet=True)
     before = first.result.read_bytes()
-    train(parse(flags)[0])
+    train(ReplayRun(parse(flags)[0]))
     assert "finished already" in capsys.readouterr().out
     assert first.result.read_bytes() == before
     assert sorted(p.name for p in first.path.parent.iterdir()) == ["seed42"]
@@ -185,18 +186,18 @@ def test_an_old_id_finds_its_finished_run(tmp_path, capsys):
 
 @pytest.mark.parametrize("fresh", ["", "--fresh"])
 def test_a_command_that_fails_leaves_the_earlier_run_where_it_was(tmp_path, fresh):
-    folder = train(tiny(tmp_path), quiet=True)
+    folder = train(ReplayRun(tiny(tmp_path)), quiet=True)
     before = {p: p.read_bytes() for p in folder.path.rglob("*") if p.is_file()}
     with pytest.raises(UsageError, match="lower --buffer_size"):
-        train(tiny(tmp_path, f"--buffer_size 1e12 {fresh}"), quiet=True)
+        train(ReplayRun(tiny(tmp_path, f"--buffer_size 1e12 {fresh}")), quiet=True)
     assert {p: p.read_bytes() for p in folder.path.rglob("*") if p.is_file()} == before
     assert sorted(p.name for p in folder.path.parent.iterdir()) == ["seed42"]
 
 
 def test_other_settings_move_the_earlier_run_aside(tmp_path):
-    first = train(tiny(tmp_path), quiet=True)
+    first = train(ReplayRun(tiny(tmp_path)), quiet=True)
     kept = first.result.read_bytes()
-    second = train(tiny(tmp_path, "--gamma 0.5"), quiet=True)
+    second = train(ReplayRun(tiny(tmp_path, "--gamma 0.5")), quiet=True)
     assert second.path == first.path
     moved = second.path.with_name("seed42.1")
     assert (moved / "result.json").read_bytes() == kept
@@ -204,14 +205,14 @@ def test_other_settings_move_the_earlier_run_aside(tmp_path):
 
 
 def test_fresh_deletes_the_earlier_run_and_only_a_run_of_ours(tmp_path):
-    folder = train(tiny(tmp_path), quiet=True)
+    folder = train(ReplayRun(tiny(tmp_path)), quiet=True)
     (folder.path / "marker").touch()
-    train(tiny(tmp_path, "--fresh"), quiet=True)
+    train(ReplayRun(tiny(tmp_path, "--fresh")), quiet=True)
     assert not (folder.path / "marker").exists()
     assert not folder.path.with_name("seed42.1").exists()
     folder.run.unlink()
     with pytest.raises(UsageError, match="--fresh won't delete"):
-        train(tiny(tmp_path, "--fresh"), quiet=True)
+        train(ReplayRun(tiny(tmp_path, "--fresh")), quiet=True)
     assert folder.result.exists()
 
 
@@ -231,11 +232,11 @@ def test_two_processes_never_share_a_folder(tmp_path):
     other.start()
     assert held.wait(60)
     with pytest.raises(UsageError, match="another process is running"):
-        train(settings, quiet=True)
+        train(ReplayRun(settings), quiet=True)
     assert not path.exists()
     done.set()
     other.join()
-    assert train(settings, quiet=True).result.exists()
+    assert train(ReplayRun(settings), quiet=True).result.exists()
 
 
 def test_a_run_that_fails_before_its_first_report_leaves_nothing(tmp_path):
@@ -243,7 +244,7 @@ def test_a_run_that_fails_before_its_first_report_leaves_nothing(tmp_path):
         0
     ]
     with pytest.raises(UsageError, match="finite numbers"):
-        train(settings, quiet=True)
+        train(ReplayRun(settings), quiet=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -258,7 +259,7 @@ def test_a_run_that_fails_later_keeps_its_reports_and_says_so(tmp_path, monkeypa
     monkeypatch.setattr(SACLearner, "report", poison)
     settings = tiny(tmp_path, "--prioritized_replay")
     with pytest.raises(UsageError, match="TD error is not finite"):
-        train(settings, quiet=True)
+        train(ReplayRun(settings), quiet=True)
     (path,) = tmp_path.rglob("run.json")
     folder = RunFolder(path.parent)
     run = json.loads(path.read_text())
@@ -271,15 +272,15 @@ def test_a_run_that_fails_later_keeps_its_reports_and_says_so(tmp_path, monkeypa
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="can't be written .* --local_dir"):
-        train(tiny(tmp_path / "file" / "below"), quiet=True)
+        train(ReplayRun(tiny(tmp_path / "file" / "below")), quiet=True)
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
     with pytest.raises(UsageError, match="can't be written"):
-        train(tiny("/proc/nowhere"), quiet=True)
+        train(ReplayRun(tiny("/proc/nowhere")), quiet=True)
 
 
 def test_a_buffer_larger_than_memory_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(UsageError, match="lower --buffer_size"):
-        train(tiny(tmp_path / "x", "--buffer_size 1e12"), quiet=True)
+        train(ReplayRun(tiny(tmp_path / "x", "--buffer_size 1e12")), quiet=True)
     assert not (tmp_path / "x").exists()
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -34,16 +35,61 @@ TABLE = {
         {"interreplay", "replay_buffers", "argument_parser"},
         {"ray", "torch", "numpy", "rich", "tensorboardX", "wandb"},
     ),
+    # One way only: commands, kinds, running, screen; kinds and commands read settings.
+    "interreplay/launch/kinds": (
+        {
+            "interreplay.algorithms",
+            "interreplay.environments",
+            "interreplay.errors",
+            "interreplay.launch.running",
+            "interreplay.launch.settings",
+            "interreplay.results",
+            "replay_buffers",
+            "argument_parser",
+        },
+        set(),
+    ),
+    "interreplay/launch/running": (
+        {
+            "interreplay.errors",
+            "interreplay.launch.running",
+            "interreplay.launch.screen",
+            "interreplay.results",
+            "replay_buffers.errors",
+            "replay_buffers.memory",
+        },
+        {"ray", "torch", "numpy", "rich", "tensorboardX", "wandb"},
+    ),
+    "interreplay/launch/screen": (
+        {"interreplay.errors", "interreplay.launch.screen", "interreplay.results"},
+        {"rich"},
+    ),
+    "interreplay/launch/settings": (
+        {
+            "interreplay.algorithms",
+            "interreplay.errors",
+            "interreplay.launch.settings",
+            "replay_buffers",
+            "argument_parser",
+        },
+        set(),
+    ),
 }
 # Where a package may only be imported inside the function that needs it.
 LAZY = {
     "interreplay/environments": {"dm_control", "shimmy"},
     "interreplay/launch": {"ray", "torch", "tensorboardX", "wandb"},
+    "interreplay/launch/settings": {"numpy", "pandas", "gymnasium"},
     "replay_buffers": {"gpytorch", "sklearn", "botorch"},
 }
 LAZY_FILES = {
     "argument_parser.py": {"ray", "torch"},
-    "custom_training.py": {"ray", "torch", "interreplay.launch.run", "interreplay.launch.sweep"},
+    "custom_training.py": {
+        "ray",
+        "torch",
+        "interreplay.launch.running",
+        "interreplay.launch.kinds",
+    },
     "smoketest.py": {"ray", "torch"},
 }
 
@@ -94,6 +140,19 @@ def test_a_room_imports_only_what_its_row_allows(room):
 def test_commands_import_what_is_slow_only_when_they_need_it(file):
     for name, at_top in imports(ROOT / file):
         assert not (at_top and within(name, LAZY_FILES[file])), f"{file} imports {name} at its top"
+
+
+def test_modules_of_launching_import_each_other_in_one_direction():
+    """No circle, function-level imports included: each module can be read before its users."""
+    base = ROOT / "interreplay" / "launch"
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): {
+            name for name, _ in imports(path) if within(name, {"interreplay.launch"})
+        }
+        for path in base.rglob("*.py")
+    }
+    order = TopologicalSorter(modules)
+    order.prepare()  # raises CycleError
 
 
 def test_every_package_is_in_the_table():

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from interreplay.launch import stock
-from interreplay.launch.private_ray import allotted_cpus
-from interreplay.launch.stock import main, parse
+from interreplay.launch.rllib_command import main
+from interreplay.launch.running.private_ray import allotted_cpus
+from interreplay.launch.settings.rllib_flags import parse
 
 ROOT = Path(__file__).parents[1]
 SMALL = {
@@ -78,7 +78,7 @@ def test_the_command_of_the_readme_runs_as_written_and_is_skipped_when_finished(
     more = ["--stop_timesteps", "300", "--local_dir", str(tmp_path), "--config", json.dumps(SMALL)]
     line = "train --run SAC --env CartPole-v0"
     assert f"rllib {line}\n" in (ROOT / "README.md").read_text()
-    command = [sys.executable, "-m", "interreplay.launch.stock", *line.split(), *more]
+    command = [sys.executable, "-m", "interreplay.launch.rllib_command", *line.split(), *more]
 
     def run():
         env = {**os.environ, "PYTHONWARNINGS": "ignore:::glfw"}
@@ -217,7 +217,7 @@ def test_alone_it_explains_itself(capsys):
 def test_the_console_script_is_this_command():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     module, name = scripts["rllib"].split(":")
-    assert getattr(import_module(module), name) is stock.main
+    assert getattr(import_module(module), name) is main
 
 
 def test_dashes_and_underscores_are_the_same_and_config_may_be_a_file(tmp_path):

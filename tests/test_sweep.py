@@ -11,11 +11,12 @@ from PIL import Image
 from rich.console import Console
 
 from interreplay.errors import UsageError
-from interreplay.launch import sweep
-from interreplay.launch.many_display import ManyDisplay
-from interreplay.launch.resolution import parse, plan
-from interreplay.launch.run import folder_of, train
-from interreplay.launch.sweep import run_many
+from interreplay.launch.kinds.replay import ReplayRun
+from interreplay.launch.running import sweep
+from interreplay.launch.running.run import folder_of, train
+from interreplay.launch.running.sweep import run_many as run_kinds
+from interreplay.launch.screen.many_display import ManyDisplay
+from interreplay.launch.settings.resolution import parse, plan
 from interreplay.results import RunFolder, seeds_curve
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +28,10 @@ TINY = {
     "train_batch_size": 8,
     "buffer_size": 100,
 }
+
+
+def run_many(settings, max_concurrent=None):
+    return run_kinds([ReplayRun(run) for run in settings], max_concurrent)
 
 
 def command(*flags, **env):
@@ -72,7 +77,9 @@ def test_each_run_has_the_folder_the_log_and_the_results_it_has_alone(swept, tmp
     folder = RunFolder(place / "out/interreplay/InvertedPendulum-v5/SAC-nmer/seed1")
     alone = tmp_path / "alone.json"
     alone.write_text(json.dumps({**TINY, "buffer": "nmer", "seed": 1, "num_cpus": 1}))
-    single = train(parse(["--config", str(alone), "--local_dir", str(tmp_path)])[0], quiet=True)
+    single = train(
+        ReplayRun(parse(["--config", str(alone), "--local_dir", str(tmp_path)])[0]), quiet=True
+    )
     keys = ("env_steps", "updates", "evaluation_return_mean")
     mine, theirs = ([[r[k] for k in keys] for r in f.reports()] for f in (folder, single))
     assert mine == theirs
@@ -118,20 +125,19 @@ def test_a_dry_run_lists_runs_and_folders_and_makes_nothing(tmp_path):
     runs = plan(flags).runs
     assert len(lines) == 2
     for line, run in zip(lines, runs, strict=True):
-        assert str(folder_of(run).path) in line
+        assert str(folder_of(ReplayRun(run)).path) in line
         assert "50,000 env steps, to run" in line
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_will_fail_fails_before_anything_starts(tmp_path):
     for flags in ("--env CartPole-v1", "--local_mode"):
-        runs = plan(f"{flags} --seeds 0 1 --local_dir {tmp_path / 'out'}".split()).runs
         with pytest.raises(UsageError):
-            run_many(runs)
+            run_many(plan(f"{flags} --seeds 0 1 --local_dir {tmp_path / 'out'}".split()).runs)
     with pytest.raises(UsageError, match="can't be written"):
         run_many(plan(["--seeds", "0", "1", "--local_dir", "/proc/nowhere"]).runs)
     for grid, message in {
-        '"env": ["HalfCheetah-v2", "HalfCheetah-v5"]': "HalfCheetah-v2 and HalfCheetah-v5 are the same",
+        '"env": ["HalfCheetah-v2", "HalfCheetah-v5"]': "HalfCheetah-v2.* and .* on HalfCheetah-v5, seed 42 are the same",
         '"num_workers": [0, 1]': "a grid can't vary num_workers",
     }.items():
         file = tmp_path / "grid.json"
@@ -145,7 +151,9 @@ def test_what_will_fail_fails_before_anything_starts(tmp_path):
 def test_max_concurrent_and_the_cores_say_how_many_run_at_once(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        sweep, "_tune", lambda runs, at_once, share, _: asked.append((at_once, share)) or {}
+        sweep,
+        "run_with_tune",
+        lambda runs, at_once, _: asked.append((at_once, runs[0].machine.cores)) or {},
     )
     monkeypatch.setattr(sweep, "allotted_cpus", lambda: 12)
     for flags in ("", "--max_concurrent 3", "--num_cpus 2 --num_workers 1", "--num_cpus 32"):

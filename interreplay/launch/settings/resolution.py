@@ -15,9 +15,9 @@ from typing import Any
 
 from argument_parser import CONFIGS, FIELDS, SELECTORS, Settings
 from interreplay.errors import UsageError
-from interreplay.launch.command_line import read
-from interreplay.launch.relevance import check_relevance, choose_recipe, unused_settings
-from interreplay.launch.translation import process_settings
+from interreplay.launch.settings.command_line import read
+from interreplay.launch.settings.relevance import check_relevance, choose_recipe, unused_settings
+from interreplay.launch.settings.translation import process_settings
 from replay_buffers.errors import ReplayError
 from replay_buffers.gaussian_process.settings import GaussianProcessSettings, check
 
@@ -67,7 +67,16 @@ def plan(argv: Sequence[str]) -> Plan:
             runs.setdefault(settings.place, settings)
     if line.max_concurrent is not None and len(runs) == 1:
         raise UsageError("--max_concurrent needs several runs (--seeds, or a grid in --config)")
+    _check_together(list(runs.values()))
     return Plan(list(runs.values()), line.max_concurrent, line.print_config, line.dry_run)
+
+
+def _check_together(runs: list[Settings]) -> None:
+    if len(runs) > 1 and any(run.local_mode for run in runs):
+        raise UsageError("--local_mode keeps everything in one process; give it one seed")
+    for name in ("num_cpus", "num_workers", "num_learners", "num_gpus", "address"):
+        if len({getattr(run, name) for run in runs}) > 1:
+            raise UsageError(f"runs of one command share the cores alike: a grid can't vary {name}")
 
 
 def _named(settings: Settings, combination: dict[str, Any]) -> Settings:

@@ -6,103 +6,18 @@ Needs neither torch nor ray.
 import argparse
 import difflib
 import json
-import re
-import types
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from argument_parser import FIELDS, Settings
 from interreplay.errors import UsageError
+from interreplay.launch.settings.reading import Parser, boolean, integer, reader, real, value_of
 
 _HINTS = typing.get_type_hints(Settings)
 _NOT_SETTINGS = {"max_concurrent", "print_config", "dry_run"}
-
-# -- reading values ----------------------------------------------------------------------------
-
-
-def integer(text: Any) -> int:
-    """An int; also `1e6`, but not `1.5`."""
-    try:
-        if isinstance(text, bool):
-            raise ValueError
-        number = float(text)
-        if not number.is_integer():
-            raise ValueError
-        return int(text) if re.fullmatch(r"[+-]?\d+", str(text)) else int(number)
-    except (ValueError, TypeError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-
-
-def real(text: Any) -> float:
-    """A finite float."""
-    try:
-        number = float(text)
-        if isinstance(text, bool) or number != number or abs(number) == float("inf"):
-            raise ValueError
-        return number
-    except (ValueError, TypeError):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-
-
-def boolean(text: Any) -> bool:
-    """True/False, 1/0, yes/no; anything else is refused rather than taken for true."""
-    value = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(
-        str(text).lower()
-    )
-    if value is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither True nor False")
-    return value
-
-
-def _string(text: Any) -> str:
-    if not isinstance(text, str):
-        raise argparse.ArgumentTypeError(f"{text!r} is not text")
-    return text
-
-
-def _reader(name: str) -> tuple[Any, bool]:
-    """The function that reads one value of a field, and whether the field takes several."""
-    hint = _HINTS[name]
-    options = [
-        kind
-        for kind in (typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,))
-        if kind is not type(None)
-    ]
-    several = typing.get_origin(options[0]) is tuple
-    kind = typing.get_args(options[0])[0] if several else options[0]
-    return {int: integer, float: real, bool: boolean, str: _string}[kind], several
-
-
-def _read(name: str, value: Any, where: str) -> Any:
-    """Check and convert a value that came from a file."""
-    read, several = _reader(name)
-    try:
-        if several:
-            if not isinstance(value, list) or not value:
-                raise argparse.ArgumentTypeError(f"{value!r} is not a list")
-            return tuple(read(item) for item in value)
-        return read(value)
-    except argparse.ArgumentTypeError as error:
-        raise UsageError(f"{name} in {where}: {error}") from None
-
-
-# -- the parser --------------------------------------------------------------------------------
-
-
-class Parser(argparse.ArgumentParser):
-    """Raises UsageError where argparse prints and exits."""
-
-    def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: (\S+)", message)
-        if unknown:
-            flags = [option for action in self._actions for option in action.option_strings]
-            close = difflib.get_close_matches(unknown[1].split("=")[0], flags, n=1)
-            hint = f"did you mean {close[0]}?" if close else "--help lists all flags"
-            message = f"unknown flag {unknown[1]}: {hint}"
-        raise UsageError(message)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -135,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
         options = dict(spec.metadata)
         names = (f"--{name}", *options["aliases"])
         text = options["help"].replace("%", "%%")
-        read, several = _reader(name)
+        read, several = reader(_HINTS[name])
         if read is boolean and not options.get("valued"):
             parser.add_argument(*names, dest=name, action="store_true", help=text)
             continue
@@ -240,7 +155,14 @@ def read_config(
     for name in content:
         _known(name, path)
     return (
-        {name: _read(name, value, path) for name, value in content.items() if value is not None},
-        {name: tuple(_read(name, v, path) for v in values) for name, values in grid.items()},
-        tuple(_read("seed", seed, path) for seed in seeds),
+        {
+            name: value_of(_HINTS[name], value, f"{name} in {path}")
+            for name, value in content.items()
+            if value is not None
+        },
+        {
+            name: tuple(value_of(_HINTS[name], v, f"{name} in {path}") for v in values)
+            for name, values in grid.items()
+        },
+        tuple(value_of(int, seed, f"seed in {path}") for seed in seeds),
     )

@@ -1,36 +1,25 @@
-"""The command `rllib`: `rllib train --run SAC --env CartPole-v0` trains RLlib's own algorithm.
+"""The settings of a run of RLlib's own algorithms, and the flags of `rllib train`.
 
-Flags may be written with dashes or underscores. Needs neither ray nor torch until a run begins.
+Flags may be written with dashes or underscores. Needs neither torch nor ray.
 """
 
 import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from interreplay.errors import UsageError
-from interreplay.launch.command_line import Parser, integer
+from interreplay.launch.settings.reading import Parser, integer
 
 STEPS_PER_ITERATION = 1000
-_TRAIN = "rllib train --run SAC --env CartPole-v0"
-_EVALUATE = (
-    "from ray.rllib.algorithms.algorithm import Algorithm; "
-    "Algorithm.from_checkpoint(PATH).evaluate()"
-)
-# Subcommands of RLlib's command line before ray 2.60, and what does their work now.
-_GONE = {
-    "rollout": f"in Python: {_EVALUATE}",
-    "evaluate": f"in Python: {_EVALUATE}",
-    "example": f"for example {_TRAIN}",
-}
+EXAMPLE = "rllib train --run SAC --env CartPole-v0"
 
 
 @dataclass(frozen=True)
-class StockSettings:
+class RllibSettings:
     """One run of an algorithm of RLlib's; `None` leaves a number to the algorithm.
 
     Attributes:
@@ -136,7 +125,7 @@ def build_parser() -> argparse.ArgumentParser:
 _LEAST = {"seed": 0, "num_env_runners": 0, "checkpoint_freq": 0}
 
 
-def parse(argv: Sequence[str]) -> StockSettings:
+def parse(argv: Sequence[str]) -> RllibSettings:
     """Read the words after `rllib train`.
 
     Raises:
@@ -145,7 +134,7 @@ def parse(argv: Sequence[str]) -> StockSettings:
     given = vars(build_parser().parse_args([_dashed(word) for word in argv]))
     for name in ("run", "env"):
         if name not in given:
-            raise UsageError(f"--{name} is missing, as in: {_TRAIN}")
+            raise UsageError(f"--{name} is missing, as in: {EXAMPLE}")
     for name, value in given.items():
         if isinstance(value, int) and not isinstance(value, bool) and value < _LEAST.get(name, 1):
             least = _LEAST.get(name, 1)
@@ -154,7 +143,7 @@ def parse(argv: Sequence[str]) -> StockSettings:
         raise UsageError(f"--seed is {given['seed']}; it must be below 2**32")
     if "config" in given:
         given["config"] = _read_config(given["config"])
-    return StockSettings(**given)
+    return RllibSettings(**given)
 
 
 def _dashed(word: str) -> str:
@@ -192,49 +181,3 @@ def _read_config(text: str) -> dict[str, Any]:
         if name in _FLAGS:
             raise UsageError(f"{name!r} in --config has a flag of its own: {_FLAGS[name]}")
     return config
-
-
-_ABOUT = f"""\
-usage: {_TRAIN} [flags]
-
-Trains RLlib's own algorithm of that name with RLlib's own defaults, to be compared with the
-recipes of custom_training.py: same run folder, same figures. `rllib train --help` lists the flags.
-"""
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 2 for what the user can mend (one sentence on stderr), 130 for Ctrl-C."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(_ABOUT, end="")
-        return 0
-    try:
-        return _command(words[0], words[1:])
-    except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-
-
-def _command(name: str, words: Sequence[str]) -> int:
-    if name in _GONE:
-        raise UsageError(f"RLlib has no `rllib {name}` any more; {_GONE[name]}")
-    if name != "train":
-        raise UsageError(f"unknown command `rllib {name}`; the one there is: {_TRAIN}")
-    if words and words[0] == "file":
-        raise UsageError(f"experiment files are RLlib's no more; give flags, as in {_TRAIN}")
-    settings = parse(words)
-    # ray and torch take seconds to import: only now, after the flags have proved right.
-    from interreplay.launch.stock_run import resolve, train
-
-    if settings.print_config:
-        print(json.dumps(resolve(settings).to_dict(), indent=2))
-    else:
-        train(settings)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

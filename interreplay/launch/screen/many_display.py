@@ -13,7 +13,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from interreplay.launch.display import plain_console
+from interreplay.launch.screen.display import plain_console
 
 
 class ManyDisplay:

@@ -12,54 +12,17 @@ from typing import Any
 import numpy as np
 
 from interreplay.errors import UsageError
-from interreplay.launch.display import Display
-from interreplay.launch.reporters import Asked, Reporters
+from interreplay.launch.running.kind import Asked
+from interreplay.launch.running.reporters import Reporters
+from interreplay.launch.screen.display import Display
 from interreplay.results import RunFolder, learning_curve
 from replay_buffers.errors import ReplayError
 
 _CHECKPOINTS_KEPT = 2
 
 
-def in_folder(
-    folder: RunFolder,
-    display: Display,
-    work: Callable[[], None],
-    *,
-    finished: bool,
-    fresh: bool,
-    warning: str | None,
-) -> RunFolder:
-    """Do the work of a run in its folder, or say that it was done before.
-
-    Args:
-        folder: the run's.
-        display: where to say so.
-        work: trains; ends with `carry_out`.
-        finished: the folder holds this run's results already.
-        fresh: an earlier run in the folder is deleted.
-        warning: about the environment's id.
-
-    Raises:
-        UsageError: the settings or the folder can't be used; nothing is left behind when that shows
-            before the first report.
-    """
-    if warning:
-        display.say(f"warning: {warning}")
-    if finished:
-        display.say(
-            f"this run has finished already: {folder.path}\n"
-            f"its learning curve: {folder.figure}\nadd --fresh to run it again"
-        )
-        return folder
-    folder.open(fresh=fresh)
-    with _accounted(folder):
-        work()
-    display.say(f"results: {folder.path}\nlearning curve: {folder.figure}")
-    return folder
-
-
 @contextmanager
-def _accounted(folder: RunFolder) -> Iterator[None]:
+def accounted(folder: RunFolder) -> Iterator[None]:
     """Whatever ends the block is written into run.json; before the first report, nothing stays."""
     try:
         yield

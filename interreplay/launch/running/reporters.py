@@ -4,34 +4,8 @@ import os
 from typing import Any, Protocol
 
 from interreplay.errors import UsageError
+from interreplay.launch.running.kind import Asked
 from interreplay.results import RunFolder
-
-
-class Asked(Protocol):
-    """What writing a run down needs of its settings, ours or those of RLlib's own algorithms."""
-
-    @property
-    def total_timesteps(self) -> int | None: ...
-
-    @property
-    def checkpoint_freq(self) -> int: ...
-
-    @property
-    def wandb(self) -> bool: ...
-
-    @property
-    def fresh(self) -> bool: ...
-
-    @property
-    def log_dir(self) -> str | None: ...
-
-    @property
-    def place(self) -> tuple[str, str, str, str, int]: ...
-
-    @property
-    def name(self) -> str: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
 
 
 class Reporter(Protocol):

@@ -1,0 +1,1 @@
+"""One run from its card to its figure, and many: whatever the kind."""

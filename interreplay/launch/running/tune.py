@@ -1,0 +1,148 @@
+"""Several runs in processes of `ray.tune`'s: it starts each when its cores are free."""
+
+import os
+import shutil
+import tempfile
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from interreplay.errors import UsageError
+from interreplay.launch.running.kind import Kind, Machine
+from interreplay.launch.running.private_ray import private_ray
+from interreplay.launch.running.run import folder_of, train
+from interreplay.launch.screen.many_display import ManyDisplay
+
+INTERRUPTED = "interrupted"
+# Tune's own files and screen stay out of the way: result.json and one display are the record.
+_TUNE = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "TUNE_WARN_THRESHOLD_S": "60",
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+}
+_FAILURE = "failure"
+_SHOWN = ("env_steps", "updates", "wall_s", "evaluation_return_mean", "updates_per_s")
+
+
+def run_with_tune(runs: list[Kind], at_once: int, display: ManyDisplay) -> dict[int, str]:
+    """Train all `runs`, which take the same of the machine.
+
+    Args:
+        at_once: how many run side by side.
+        display: shows them, by their index in `runs`.
+
+    Returns:
+        The errors of those that failed, by index; `INTERRUPTED` for one that did not end.
+    """
+    from ray import tune
+
+    machine = runs[0].machine
+    with (
+        _environment(_TUNE),
+        private_ray(
+            machine.cores * at_once,
+            gpus=machine.gpus * at_once,
+            address=machine.address,
+            verbose=runs[0].settings.verbose,
+        ),
+        _temporary() as storage,
+    ):
+        tuner = tune.Tuner(
+            tune.with_resources(
+                tune.with_parameters(_trial, runs=runs),
+                tune.PlacementGroupFactory(_bundles(machine)),
+            ),
+            param_space={"index": tune.grid_search(list(range(len(runs))))},
+            tune_config=tune.TuneConfig(max_concurrent_trials=at_once, reuse_actors=False),
+            run_config=tune.RunConfig(
+                storage_path=storage, callbacks=[_shower(display)], verbose=0
+            ),
+        )
+        results = tuner.fit()
+    errors = {}
+    for result in results:
+        metrics = result.metrics or {}
+        index = int(result.config["index"])
+        if _FAILURE in metrics:
+            errors[index] = metrics[_FAILURE]
+        elif result.error is not None:
+            errors[index] = str(result.error).splitlines()[-1]
+        elif not metrics.get("finished"):
+            errors[index] = INTERRUPTED
+    return errors
+
+
+def _bundles(machine: Machine) -> list[dict[str, float]]:
+    """What a trial reserves: its own process first, then each process that it starts."""
+    bundles = [{"CPU": float(machine.cpus or 1)}]
+    bundles += [{"CPU": 1.0}] * (machine.env_runners + machine.others)
+    bundles += [{"CPU": 1.0, "GPU": float(machine.gpus > 0)}] * machine.learners
+    if machine.gpus and not machine.learners:
+        bundles[0]["GPU"] = float(machine.gpus)
+    return bundles
+
+
+def _trial(config: dict[str, Any], runs: list[Kind]) -> None:
+    """One run in a process of Tune's; a failure is a result, too."""
+    from ray import tune
+
+    run = runs[config["index"]]
+    try:
+        train(run, quiet=True, on_report=lambda report: tune.report({k: report[k] for k in _SHOWN}))
+    except Exception as error:
+        folder = folder_of(run)
+        if folder.run.exists():
+            with open(folder.log, "a") as log:
+                log.write(traceback.format_exc())
+        tune.report({_FAILURE: f"{error}" if isinstance(error, UsageError) else repr(error)})
+    else:
+        tune.report({"finished": True})
+
+
+def _shower(display: ManyDisplay) -> Any:
+    from ray import tune
+
+    class Shower(tune.Callback):
+        def on_trial_result(
+            self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **_: Any
+        ) -> None:
+            index = trial.config["index"]
+            if _FAILURE in result:
+                display.failed(index, result[_FAILURE])
+            elif result.get("finished"):
+                display.finished(index)
+            else:
+                display.report(index, result)
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            # Tune saves its callbacks with the experiment; a screen can't be saved.
+            return tune.Callback, ()
+
+    return Shower()
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _temporary() -> Iterator[str]:
+    """Tune wants a folder for its own experiment state, which nobody reads here."""
+    folder = tempfile.mkdtemp(prefix="ir-tune-")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""What a terminal or a log shows of one run and of many."""
