@@ -270,6 +270,15 @@ class Settings:
     checkpoint_freq: int = flag(
         500, "iterations between checkpoints; 0 keeps the last one only", least=0
     )
+    no_checkpoint_buffer: bool = flag(
+        False,
+        "leave the replay buffer out of checkpoints: a run that goes on from one warms up again",
+        "--no-checkpoint_buffer",
+        transient=True,
+    )
+    restore_path: str | None = flag(
+        None, "begin from this checkpoint of another run: its networks, buffer and env steps"
+    )
     wandb: bool = flag(
         False, "also report to Weights & Biases (WANDB_MODE=offline works)", transient=True
     )

@@ -1,4 +1,4 @@
-"""The one error that is the user's to mend."""
+"""How work ends before it is done: by the user's mistake, or because it was asked to stop."""
 
 
 class UsageError(ValueError):
@@ -6,3 +6,7 @@ class UsageError(ValueError):
 
     Commands print it and leave with exit code 2.
     """
+
+
+class Interrupted(Exception):
+    """Training was asked to stop and did, between two env steps, where a checkpoint can be made."""

@@ -459,6 +459,7 @@ IN_REPLAY_SETTINGS = {
 }
 # Seen in what a run does: tests/test_commands.py and tests/test_results.py.
 ELSEWHERE = {
+    *("no_checkpoint_buffer", "restore_path"),
     *("local_dir", "agent_name", "checkpoint_freq", "fresh", "local_mode", "num_cpus", "log_dir"),
     *("sleep_time", "wandb", "address"),
 }

@@ -43,6 +43,7 @@ class OffPolicyConfig(AlgorithmConfig):
         self.num_sgd_iter = 1
         self.whole_episodes = False
         self.target_by_steps_sampled = False
+        self.checkpoint_buffer = True
         # An environment that fails would be restarted without end and without a word.
         self.restart_failed_env_runners = False
         self.evaluate_episodes(interval=1, episodes=1)
@@ -60,6 +61,7 @@ class OffPolicyConfig(AlgorithmConfig):
         num_sgd_iter: int | None = None,
         whole_episodes: bool | None = None,
         target_by_steps_sampled: bool | None = None,
+        checkpoint_buffer: bool | None = None,
         **settings: Any,
     ) -> "OffPolicyConfig":
         """Choose the recipe and how often rows are replayed.
@@ -77,6 +79,8 @@ class OffPolicyConfig(AlgorithmConfig):
             total_timesteps: `train()` ends at this many env steps, rounded up to whole steps of
                 all environments (and fragments of env runners in other processes); it is also
                 the span over which prioritized replay's beta is annealed.
+            checkpoint_buffer: checkpoints hold the replay buffer. Restored without it, a run
+                collects `learning_starts` env steps before its next update.
             settings: fields of `replay_buffers.assembly.ReplaySettings`.
         """
         given = {
@@ -90,6 +94,7 @@ class OffPolicyConfig(AlgorithmConfig):
             "num_sgd_iter": num_sgd_iter,
             "whole_episodes": whole_episodes,
             "target_by_steps_sampled": target_by_steps_sampled,
+            "checkpoint_buffer": checkpoint_buffer,
         }
         for name, value in given.items():
             if value is not None:

@@ -36,6 +36,7 @@ from ray.rllib.utils.metrics import (
 )
 
 from interreplay.environments import make_vector_env
+from interreplay.environments import state as env_state
 from interreplay.errors import UsageError
 from replay_buffers.storage import Floats, Ints, Schema
 
@@ -43,6 +44,11 @@ EPISODE_RETURNS = "episode_returns"
 # Episode ids of different runners must differ: each gets this many of its own.
 _EPISODES_PER_RUNNER = 1 << 40
 LONGEST_EPISODE = 100_000
+# What a runner knows of the episodes under way and has not reported, besides the simulators.
+_OF_EPISODES = (
+    *("_obs", "_returns", "_step_index", "_episode"),
+    *("_finished", "_steps_unreported", "_failures"),
+)
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,7 @@ class RowEnvRunner(EnvRunner, Checkpointable):
             self._generator.manual_seed(self._seed)
         self._episodes_started = 0
         self._needs_reset = True
+        self.episodes_lost: str | None = None  # why restored episodes could not go on
         self._failures = 0
         self._seconds = 0.0
         self._steps_unreported = 0
@@ -374,7 +381,11 @@ class RowEnvRunner(EnvRunner, Checkpointable):
         not_components: str | Collection[str] | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Steps taken, episode counter, generator and (unless left out) the policy's weights."""
+        """Steps taken, episode counter, generator and (unless left out) the policy's weights.
+
+        Also the episodes under way, simulators included, so that a restored runner goes on in the
+        middle of them; of an environment that can't give its state, why not.
+        """
         state: dict[str, Any] = {
             NUM_ENV_STEPS_SAMPLED_LIFETIME: self.num_env_steps_sampled_lifetime,
             "episodes_started": self._episodes_started,
@@ -383,7 +394,18 @@ class RowEnvRunner(EnvRunner, Checkpointable):
         if self._check_component(COMPONENT_RL_MODULE, components, not_components):
             state[COMPONENT_RL_MODULE] = self.module.get_state(**kwargs)
             state[WEIGHTS_SEQ_NO] = self._weights_seq_no
+        if not (self._needs_reset or self.config.in_evaluation):
+            state["episodes"] = self._episodes_under_way()
         return state
+
+    def _episodes_under_way(self) -> dict[str, Any] | str:
+        try:
+            simulators = [env_state.get_state(env) for env in self.env.envs]
+        except env_state.CannotSaveError as reason:
+            return str(reason)
+        values = {name: getattr(self, name) for name in _OF_EPISODES}
+        # Some trainers' exploration noise has a memory; the policy's own state does not know it.
+        return {"simulators": simulators, "noise": self.module.noise_state(), **values}
 
     def set_state(self, state: Any) -> None:
         """Take over weights (when newer), counters and generator, whichever are in `state`."""
@@ -399,7 +421,21 @@ class RowEnvRunner(EnvRunner, Checkpointable):
         if "generator" in state:
             self._episodes_started = state["episodes_started"]
             self._generator.set_state(torch.from_numpy(np.array(state["generator"])))
-            self._needs_reset = True  # the simulator's own state is not part of this one
+            self._needs_reset = True
+            self.episodes_lost = None
+        if isinstance(episodes := state.get("episodes"), str):
+            self.episodes_lost = episodes
+        elif episodes is not None and not self.worker_index:
+            self._go_on_with(dict(episodes))
+
+    def _go_on_with(self, episodes: dict[str, Any]) -> None:
+        self.env.reset(seed=0)  # an environment must have been reset before it is stepped
+        for env, saved in zip(self.env.envs, episodes.pop("simulators"), strict=True):
+            env_state.set_state(env, saved)
+        self.module.set_noise_state(episodes.pop("noise"))
+        for name, value in episodes.items():
+            setattr(self, name, value)
+        self._needs_reset = False
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[()], dict[str, Any]]:
         return (), {"config": self.config}

@@ -241,6 +241,11 @@ class OffPolicyLearner(TorchLearner):
         state: dict[str, Any] = super().get_state(*args, **kwargs)
         state["learner_generator"] = self._generator.get_state().numpy()
         state["updates_lifetime"] = self._updates_lifetime
+        state["unreported"] = {
+            "sums": {name: value.cpu() for name, value in self._sums.items()},
+            "counts": dict(self._counts),
+            "updates": self._updates_unreported,
+        }
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -248,3 +253,8 @@ class OffPolicyLearner(TorchLearner):
         if "learner_generator" in state:
             self._updates_lifetime = int(state["updates_lifetime"])
             self._generator.set_state(torch.from_numpy(np.array(state["learner_generator"])))
+        if "unreported" in state:
+            figures = state["unreported"]
+            self._sums = {k: v.to(self._device) for k, v in figures["sums"].items()}
+            self._counts = dict(figures["counts"])
+            self._updates_unreported = int(figures["updates"])

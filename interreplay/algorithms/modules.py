@@ -122,6 +122,13 @@ class OrnsteinUhlenbeck:
         self._theta, self._sigma = theta, sigma
         self._state = torch.zeros(0, 0)
 
+    def get_state(self) -> Tensor:
+        """The process's value, `[n, a]`."""
+        return self._state.clone()
+
+    def set_state(self, state: Tensor) -> None:
+        self._state = state.clone()
+
     def __call__(self, noise: Tensor, starts: Tensor | None) -> Tensor:
         """The next value `[n, a]`, from e `[n, a]` and which of the n environments start anew."""
         if self._state.shape != noise.shape:
@@ -148,6 +155,13 @@ class OffPolicyModule(TorchRLModule, InferenceOnlyAPI):
     def dimensions(self) -> tuple[int, int]:
         """Sizes of the flat observation and action."""
         return self.observation_space.shape[0], self.action_space.shape[0]
+
+    def noise_state(self) -> Tensor | None:
+        """What exploration noise remembers from step to step; None where it remembers nothing."""
+        return None
+
+    def set_noise_state(self, state: Tensor | None) -> None:
+        """Go on from `noise_state`'s value."""
 
     def explore(
         self, obs: Tensor, generator: torch.Generator | None, starts: Tensor | None
@@ -230,6 +244,13 @@ class DeterministicModule(OffPolicyModule):
 
     def get_non_inference_attributes(self) -> list[str]:
         return ["critics", "target_policy", "target_critics"]
+
+    def noise_state(self) -> Tensor | None:
+        return self._process.get_state() if self._process else None
+
+    def set_noise_state(self, state: Tensor | None) -> None:
+        if self._process is not None and state is not None:
+            self._process.set_state(state)
 
     def explore(
         self, obs: Tensor, generator: torch.Generator | None, starts: Tensor | None

@@ -6,6 +6,8 @@ buffer -> weights to the env runners. All of RLlib that is not public is touched
 
 import time
 from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from ray.rllib.utils.metrics import (
 
 from interreplay.algorithms.env_runner import LONGEST_EPISODE, Rows
 from interreplay.algorithms.learner import TD_ERRORS
+from interreplay.errors import Interrupted
 from replay_buffers import ReplayBuffer
 from replay_buffers.augmentations import Context
 
@@ -59,10 +62,13 @@ class OffPolicy(Algorithm):
         env_steps, updates: how many of each so far.
         progress: called with `env_steps` every few steps of a `train()` call, for displays.
         say: called with a line that whoever watches should see.
+        stop_asked: asked after every env step; where it says yes, `train()` raises `Interrupted`.
+            A checkpoint made then goes on in the middle of the iteration.
     """
 
     progress: Callable[[int], None] | None = None
     say: Callable[[str], None] | None = None
+    stop_asked: Callable[[], bool] | None = None
 
     def setup(self, config: AlgorithmConfig) -> None:
         super().setup(config)
@@ -83,6 +89,9 @@ class OffPolicy(Algorithm):
         )
         self.env_steps = 0
         self.updates = 0
+        self._iteration_under_way: _Iteration | None = None
+        # From which env step on minibatches are due, and how many had been made by then.
+        self._due_from, self._made_before = self.config.learning_starts, 0
         self._share_weights()
         self.buffer.attach(
             Context(
@@ -116,15 +125,17 @@ class OffPolicy(Algorithm):
         )
 
     def training_step(self) -> None:
-        """One iteration: `timesteps_per_iteration` env steps and the updates they are due."""
+        """One iteration: `timesteps_per_iteration` env steps and the updates they are due.
+
+        Raises:
+            Interrupted: `stop_asked` said yes before the iteration's end.
+        """
         started = time.perf_counter()
-        first_step, first_update = self.env_steps, self.updates
-        goal = self.env_steps + self.config.timesteps_per_iteration
-        if self.config.total_timesteps is not None:
-            goal = min(goal, self.config.total_timesteps)
-        while self.env_steps < goal:
+        iteration = self._iteration_under_way or self._next_iteration()
+        self._iteration_under_way = iteration
+        while self.env_steps < iteration.goal:
             before = self.env_steps
-            for rows in self._collect(goal - before):
+            for rows in self._collect(iteration.goal - before):
                 self.buffer.add(rows.rows, rows.episode, rows.step)
                 self.env_steps += len(rows)
             self._update(self._minibatches_due() - self.updates // self.config.num_sgd_iter)
@@ -132,8 +143,24 @@ class OffPolicy(Algorithm):
                 self._move_targets(self.env_steps - before)
             if self.progress is not None:
                 self.progress(self.env_steps)
-        seconds = time.perf_counter() - started
-        self._log(self.env_steps - first_step, self.updates - first_update, seconds)
+            if (
+                self.stop_asked is not None
+                and self.env_steps < iteration.goal
+                and self.stop_asked()
+            ):
+                iteration.seconds += time.perf_counter() - started
+                raise Interrupted
+        self._iteration_under_way = None
+        seconds = iteration.seconds + time.perf_counter() - started
+        self._log(
+            self.env_steps - iteration.first_step, self.updates - iteration.first_update, seconds
+        )
+
+    def _next_iteration(self) -> "_Iteration":
+        goal = self.env_steps + self.config.timesteps_per_iteration
+        if self.config.total_timesteps is not None:
+            goal = min(goal, self.config.total_timesteps)
+        return _Iteration(goal, self.env_steps, self.updates)
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
         """RLlib's evaluation, reported once.
@@ -153,7 +180,8 @@ class OffPolicy(Algorithm):
 
     def _minibatches_due(self) -> int:
         """What the env steps after warm-up have earned; no counter to drift or to lose."""
-        return int(self.config.replay_ratio * max(0, self.env_steps - self.config.learning_starts))
+        earned = int(self.config.replay_ratio * max(0, self.env_steps - self._due_from))
+        return self._made_before + earned
 
     def _collect(self, most: int) -> list[Rows]:
         """A fragment from every env runner; a local one takes no more than `most` steps.
@@ -243,6 +271,8 @@ class OffPolicy(Algorithm):
 
     def get_checkpointable_components(self) -> list[tuple[str, Any]]:
         components: list[tuple[str, Any]] = super().get_checkpointable_components()
+        if not self.config.checkpoint_buffer:
+            return components
         return [*components, (COMPONENT_REPLAY_BUFFER, CheckpointedBuffer(self.buffer))]
 
     def get_state(
@@ -255,9 +285,17 @@ class OffPolicy(Algorithm):
         state: dict[str, Any] = super().get_state(
             components, not_components=not_components, **kwargs
         )
-        if self._check_component(COMPONENT_REPLAY_BUFFER, components, not_components):
+        kept = self.config.checkpoint_buffer
+        if kept and self._check_component(COMPONENT_REPLAY_BUFFER, components, not_components):
             state[COMPONENT_REPLAY_BUFFER] = self.buffer.get_state()
-        state[COUNTERS] = {"env_steps": self.env_steps, "updates": self.updates}
+        state[COUNTERS] = {
+            "env_steps": self.env_steps,
+            "updates": self.updates,
+            "due_from": self._due_from,
+            "made_before": self._made_before,
+            "iteration": self._iteration_under_way and asdict(self._iteration_under_way),
+            "buffer": kept,
+        }
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -265,5 +303,46 @@ class OffPolicy(Algorithm):
         if COMPONENT_REPLAY_BUFFER in state:
             self.buffer.set_state(state[COMPONENT_REPLAY_BUFFER])
         if COUNTERS in state:
-            self.env_steps = int(state[COUNTERS]["env_steps"])
-            self.updates = int(state[COUNTERS]["updates"])
+            self._set_counters(state[COUNTERS])
+
+    def _set_counters(self, counters: dict[str, Any]) -> None:
+        self.env_steps = int(counters["env_steps"])
+        self.updates = int(counters["updates"])
+        self._due_from = int(counters.get("due_from", self.config.learning_starts))
+        self._made_before = int(counters.get("made_before", 0))
+        under_way = counters.get("iteration")
+        self._iteration_under_way = _Iteration(**under_way) if under_way else None
+        if not counters.get("buffer", True):
+            # Warm up again, with the policy, and owe nothing for the time before.
+            self._due_from = self.env_steps + self.config.learning_starts
+            self._made_before = self.updates // self.config.num_sgd_iter
+        self.env_runner_group.foreach_env_runner(
+            partial(_set_steps, steps=self.env_steps), local_env_runner=False
+        )
+
+    @property
+    def saves_buffer(self) -> bool:
+        """Whether checkpoints hold the replay buffer."""
+        return bool(self.config.checkpoint_buffer)
+
+    @property
+    def episodes_begin_anew(self) -> str | None:
+        """Why a restored algorithm's episodes could not go on; None where they do."""
+        if self.env_runner_group.num_remote_env_runners():
+            return "env runner processes begin new ones"
+        reason: str | None = self.env_runner.episodes_lost
+        return reason
+
+
+@dataclass
+class _Iteration:
+    """An iteration that has begun: up to which env step it goes, and where it came from."""
+
+    goal: int
+    first_step: int
+    first_update: int
+    seconds: float = 0.0
+
+
+def _set_steps(runner: Any, steps: int) -> None:
+    runner.num_env_steps_sampled_lifetime = steps

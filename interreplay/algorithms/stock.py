@@ -225,6 +225,7 @@ class StockAlgorithm:
     """
 
     progress: Callable[[int], None] | None = None
+    saves_buffer = False
 
     def __init__(self, algorithm: Any, evaluation_interval: int = 1) -> None:
         self._algorithm = algorithm
@@ -235,6 +236,10 @@ class StockAlgorithm:
         """RLlib's `env_runners/num_env_steps_sampled_lifetime`."""
         key = (ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME)
         return int(self._algorithm.metrics.peek(key, default=0))
+
+    @property
+    def training_iteration(self) -> int:
+        return int(self._algorithm.training_iteration)
 
     @property
     def updates(self) -> int:

@@ -17,6 +17,7 @@ import mujoco
 _FIXED = {
     *("env", "spec", "_cached_spec", "observation_space", "action_space", "_observation_space"),
     *("_action_space", "metadata", "_metadata", "render_mode", "model", "mujoco_renderer"),
+    "_saved_kwargs",
 }
 _CODE = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type, types.ModuleType)
 

@@ -72,6 +72,18 @@ def _version(package: str) -> str | None:
         return None
 
 
+def _circumstances() -> dict[str, Any]:
+    """When, where and with what this process runs."""
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "host": platform.node(),
+        "python": platform.python_version(),
+        "versions": {package: _version(package) for package in _PACKAGES},
+        "git_revision": _git_revision(),
+    }
+
+
 class RunFolder:
     """`<local_dir>/<agent_name>/<env>/<trainer>-<recipe>/seed<k>/`.
 
@@ -143,8 +155,22 @@ class RunFolder:
         `ignored` names settings that change nothing in the results, `defaults` says what those
         meant that an older run has not written down.
         """
-        if self.state != "finished":
-            return False
+        return self.state == "finished" and self._same(settings, ignored, defaults)
+
+    def unfinished_with(
+        self,
+        settings: dict[str, Any],
+        *,
+        ignored: Collection[str] = (),
+        defaults: dict[str, Any] | None = None,
+    ) -> bool:
+        """Whether a run of the same settings began here and did not end; see `finished_with`."""
+        begun = self.state in ("running", "interrupted", "failed")
+        return begun and self._same(settings, ignored, defaults)
+
+    def _same(
+        self, settings: dict[str, Any], ignored: Collection[str], defaults: dict[str, Any] | None
+    ) -> bool:
         mine, theirs = (
             {k: v for k, v in {**plain(defaults or {}), **given}.items() if k not in ignored}
             for given in (plain(settings), self._read(self.config))
@@ -256,22 +282,49 @@ class RunFolder:
             {
                 "interreplay": _version("interreplay") or "source",
                 "state": "running",
-                "started": datetime.now(UTC).isoformat(timespec="seconds"),
-                "command": sys.argv,
-                "host": platform.node(),
-                "python": platform.python_version(),
-                "versions": {package: _version(package) for package in _PACKAGES},
-                "git_revision": _git_revision(),
+                **_circumstances(),
                 **facts,
             },
         )
         self.begun = True
         return moved
 
+    def resume(self, lines: int, facts: dict[str, Any]) -> None:
+        """Go on with the run that is here, whose `result.json` had so many lines at that time.
+
+        Args:
+            lines: those after them are taken out: they will come again.
+            facts: what `run.json` notes of the new start; the first one's stay.
+        """
+        kept = self.result.read_bytes().splitlines(keepends=True)[:lines]
+        temporary = self.result.with_name(self.result.name + ".tmp")
+        with open(temporary, "wb") as file:
+            file.writelines(kept)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.result)
+        content = self._read(self.run)
+        for name in ("ended", "error"):
+            content.pop(name, None)
+        again = [*content.get("resumed", []), {**_circumstances(), **facts}]
+        _write_json(self.run, {**content, "state": "running", "resumed": again})
+        self.begun = True
+
+    def lines(self) -> int:
+        """Of `result.json`."""
+        return self.result.read_bytes().count(b"\n") if self.result.exists() else 0
+
     def append(self, report: dict[str, Any]) -> None:
         """Add one line to `result.json`."""
-        with open(self.result, "a") as file:
-            file.write(json.dumps(plain(report)) + "\n")
+        line = json.dumps(plain(report)) + "\n"
+        try:
+            with open(self.result, "a") as file:
+                file.write(line)
+        except OSError as error:
+            raise UsageError(
+                f"{self.result} can't be written ({error.strerror}); make room, and the same "
+                "command goes on from the last checkpoint"
+            ) from error
 
     def end(self, state: str, **facts: Any) -> None:
         """Note in `run.json` how the run ended: `finished`, `failed` or `interrupted`."""

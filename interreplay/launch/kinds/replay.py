@@ -44,6 +44,8 @@ class ReplayRun:
     settings: Settings
     dimensions: tuple[int, int] | None = None
 
+    resumes = True
+
     @property
     def machine(self) -> Machine:
         s = self.settings
@@ -152,6 +154,7 @@ def algorithm_config(settings: Settings) -> Any:
         num_sgd_iter=settings.num_sgd_iter,
         whole_episodes=settings.whole_episodes,
         target_by_steps_sampled=settings.target_by_steps_sampled,
+        checkpoint_buffer=not settings.no_checkpoint_buffer,
         **replay_settings(settings),
     )
     return config

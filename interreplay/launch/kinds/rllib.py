@@ -21,6 +21,8 @@ class RllibRun:
 
     settings: RllibSettings
 
+    resumes = False  # RLlib's checkpoints hold neither the buffer nor the episodes under way
+
     @property
     def machine(self) -> Machine:
         config = self._config()

@@ -30,6 +30,9 @@ class Asked(Protocol):
     def fresh(self) -> bool: ...
 
     @property
+    def restore_path(self) -> str | None: ...
+
+    @property
     def wandb(self) -> bool: ...
 
     @property
@@ -90,6 +93,11 @@ class Kind(Protocol):
     def machine(self) -> Machine: ...
 
     @property
+    def resumes(self) -> bool:
+        """Whether a checkpoint holds all that decides how the run goes on."""
+        ...
+
+    @property
     def same_results(self) -> "SameResults":
         """Which settings may differ between two runs of the same results."""
         ...
@@ -110,7 +118,8 @@ class Kind(Protocol):
         """The algorithm, inside a Ray that runs.
 
         It has `env_steps`, `updates`, `progress`, `say`, and RLlib's `train`, `evaluate`,
-        `save_to_path` and `stop`; its reports have `env_steps` and `updates` at the top.
+        `save_to_path` and `stop`; its reports have `env_steps` and `updates` at the top. Where the
+        kind `resumes`, also `stop_asked`, `episodes_begin_anew` and RLlib's `restore_from_path`.
         """
         ...
 

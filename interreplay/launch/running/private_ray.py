@@ -1,5 +1,6 @@
 """A Ray of one's own: no stranger's cluster is joined, nothing of it is left behind."""
 
+import contextlib
 import logging
 import os
 import shutil
@@ -7,10 +8,12 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from interreplay.errors import UsageError
 
 _PATIENCE_S = 10
+_PREFIX = "ir-"
 _OBJECT_STORE_BYTES = 128 * 2**20
 
 
@@ -57,7 +60,8 @@ def private_ray(
         finally:
             ray.shutdown()
         return
-    folder = tempfile.mkdtemp(prefix=f"ir-{os.getpid()}-", dir="/tmp")
+    _remove_left_behind()
+    folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir="/tmp")
     try:
         ray.init(
             address="local",
@@ -73,6 +77,25 @@ def private_ray(
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_left_behind() -> None:
+    """Session folders of processes that were killed: Ray's own processes end with their parent."""
+    for folder in Path("/tmp").glob(f"{_PREFIX}*-*"):
+        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        with contextlib.suppress(OSError):  # another user's, or gone by now
+            if pid.isdigit() and folder.stat().st_uid == os.getuid() and not _alive(int(pid)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _knock(address: str) -> None:

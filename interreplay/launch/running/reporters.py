@@ -19,10 +19,11 @@ class Reporter(Protocol):
 class TensorBoard:
     """Event files in the run's folder, flushed with every report."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, begin: int) -> None:
         from tensorboardX import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder.path))
+        # What an interrupted run wrote after its last checkpoint is not shown twice.
+        self._writer = SummaryWriter(str(folder.path), purge_step=begin or None)
 
     def report(self, scalars: dict[str, float], env_steps: int) -> None:
         for name, value in scalars.items():
@@ -87,9 +88,10 @@ class Reporters:
         self._members = members
 
     @classmethod
-    def of(cls, folder: RunFolder, settings: Asked) -> "Reporters":
+    def of(cls, folder: RunFolder, settings: Asked, begin: int = 0) -> "Reporters":
+        """`begin`: the first env step that is reported, where a run goes on."""
         extra: list[Reporter] = [WandB(folder, settings)] if settings.wandb else []
-        return cls(TensorBoard(folder), *extra)
+        return cls(TensorBoard(folder, begin), *extra)
 
     def report(self, scalars: dict[str, float], env_steps: int) -> None:
         for member in self._members:

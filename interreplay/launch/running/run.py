@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Console
 
 from interreplay.errors import UsageError
-from interreplay.launch.running.journal import accounted, carry_out
+from interreplay.launch.running.checkpoints import restore_point
+from interreplay.launch.running.journal import accounted, carry_out, resumable
 from interreplay.launch.running.kind import Kind, Machine
 from interreplay.launch.running.private_ray import allotted_cpus, private_ray
 from interreplay.launch.running.reporters import import_wandb
@@ -31,7 +32,12 @@ def has_finished(run: Kind, folder: RunFolder) -> bool:
 
 def describe(run: Kind, folder: RunFolder) -> str:
     """One line: what would run, and in which folder."""
-    state = "finished already" if has_finished(run, folder) else "to run"
+    if has_finished(run, folder):
+        state = "finished already"
+    elif (checkpoint := resumable(run, folder)) is not None:
+        state = f"to go on from {checkpoint.name}"
+    else:
+        state = "to run"
     steps = f"{run.settings.total_timesteps:,} env steps"
     return f"{run.settings.name}: {steps}, {state}, {folder.path}"
 
@@ -41,13 +47,17 @@ def train(
     *,
     quiet: bool = False,
     on_report: Callable[[dict[str, Any]], None] | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> RunFolder:
-    """Run one training from its card to its figure.
+    """Run one training from its card to its figure, or go on with one that was interrupted.
+
+    SIGTERM, SIGINT and SIGUSR1 end it after a checkpoint; a second SIGINT ends it at once.
 
     Args:
         run: `ReplayRun(settings)`, `RllibRun(settings)`, ...
         quiet: show nothing; the log is written all the same.
         on_report: called with every line of `result.json`.
+        stop: asked after every env step; where it says yes, the run ends as by SIGINT.
 
     Returns:
         The run's folder. A finished run of the same settings is left as it is.
@@ -72,9 +82,10 @@ def train(
             f"its learning curve: {folder.figure}\nadd --fresh to run it again"
         )
         return folder
+    restore_point(settings)  # a checkpoint that won't do is said before anything is made
     folder.open(fresh=settings.fresh)
     with accounted(folder):
-        _train_in(folder, run, display, on_report)
+        _train_in(folder, run, display, on_report, stop)
     display.say(f"results: {folder.path}\nlearning curve: {folder.figure}")
     return folder
 
@@ -84,6 +95,7 @@ def _train_in(
     run: Kind,
     display: Display,
     on_report: Callable[[dict[str, Any]], None] | None,
+    stop: Callable[[], bool] | None,
 ) -> None:
     import torch
 
@@ -107,16 +119,7 @@ def _train_in(
         ),
     ):
         algorithm = run.build()
-        carry_out(
-            folder,
-            run.settings,
-            algorithm,
-            display,
-            started,
-            {"threads": threads},
-            run.first_figures(algorithm),
-            on_report,
-        )
+        carry_out(folder, run, algorithm, display, started, {"threads": threads}, on_report, stop)
 
 
 def _check_gpus(machine: Machine) -> None:

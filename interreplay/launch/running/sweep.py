@@ -74,7 +74,7 @@ def run_many(runs: Sequence[Kind], max_concurrent: int | None = None) -> list[Ou
             errors = {waiting[i]: error for i, error in failures.items()}
     for i, error in errors.items():
         if error == INTERRUPTED and folders[i].state == "running":
-            folders[i].end("interrupted")
+            folders[i].end("interrupted")  # it had no time to say so itself
     for group in {folder.path.parent for folder in folders}:
         seeds_curve(group)
     return [

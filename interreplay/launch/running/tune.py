@@ -3,15 +3,18 @@
 import os
 import shutil
 import tempfile
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from interreplay.errors import UsageError
 from interreplay.launch.running.kind import Kind, Machine
 from interreplay.launch.running.private_ray import private_ray
 from interreplay.launch.running.run import folder_of, train
+from interreplay.launch.running.stopping import Stop, stop_on_signals
 from interreplay.launch.screen.many_display import ManyDisplay
 
 INTERRUPTED = "interrupted"
@@ -22,8 +25,9 @@ _TUNE = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "TUNE_WARN_THRESHOLD_S": "60",
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # a stop is passed on to the runs, which save first
 }
-_FAILURE = "failure"
+_FAILURE, _STOPPED = "failure", "stopped"
 _SHOWN = ("env_steps", "updates", "wall_s", "evaluation_return_mean", "updates_per_s")
 
 
@@ -49,19 +53,23 @@ def run_with_tune(runs: list[Kind], at_once: int, display: ManyDisplay) -> dict[
             verbose=runs[0].settings.verbose,
         ),
         _temporary() as storage,
+        stop_on_signals() as stop,
     ):
+        wish = Path(storage) / "stop"
         tuner = tune.Tuner(
             tune.with_resources(
-                tune.with_parameters(_trial, runs=runs),
+                tune.with_parameters(_trial, runs=runs, wish=wish),
                 tune.PlacementGroupFactory(_bundles(machine)),
             ),
             param_space={"index": tune.grid_search(list(range(len(runs))))},
             tune_config=tune.TuneConfig(max_concurrent_trials=at_once, reuse_actors=False),
             run_config=tune.RunConfig(
-                storage_path=storage, callbacks=[_shower(display)], verbose=0
+                storage_path=storage, callbacks=[_shower(display, stop, wish)], verbose=0
             ),
         )
         results = tuner.fit()
+    if stop():
+        display.say(f"stopped by {stop.reason}: the same command goes on")
     errors = {}
     for result in results:
         metrics = result.metrics or {}
@@ -85,13 +93,26 @@ def _bundles(machine: Machine) -> list[dict[str, float]]:
     return bundles
 
 
-def _trial(config: dict[str, Any], runs: list[Kind]) -> None:
-    """One run in a process of Tune's; a failure is a result, too."""
+def _trial(config: dict[str, Any], runs: list[Kind], wish: Path) -> None:
+    """One run in a process of Tune's; a failure is a result, too.
+
+    A file `wish` says that all are to stop.
+    """
     from ray import tune
 
     run = runs[config["index"]]
+    if wish.exists():
+        tune.report({_STOPPED: True})
+        return
     try:
-        train(run, quiet=True, on_report=lambda report: tune.report({k: report[k] for k in _SHOWN}))
+        train(
+            run,
+            quiet=True,
+            on_report=lambda report: tune.report({k: report[k] for k in _SHOWN}),
+            stop=_Sometimes(wish.exists),
+        )
+    except KeyboardInterrupt:
+        tune.report({_STOPPED: True})
     except Exception as error:
         folder = folder_of(run)
         if folder.run.exists():
@@ -102,10 +123,27 @@ def _trial(config: dict[str, Any], runs: list[Kind]) -> None:
         tune.report({"finished": True})
 
 
-def _shower(display: ManyDisplay) -> Any:
+class _Sometimes:
+    """Asks a slow question twice a second, and answers as often as it is asked."""
+
+    def __init__(self, question: Callable[[], bool]) -> None:
+        self._question, self._next, self._answer = question, 0.0, False
+
+    def __call__(self) -> bool:
+        if not self._answer and time.monotonic() >= self._next:
+            self._answer, self._next = self._question(), time.monotonic() + 0.5
+        return self._answer
+
+
+def _shower(display: ManyDisplay, stop: Stop, wish: Path) -> Any:
     from ray import tune
 
     class Shower(tune.Callback):
+        def on_step_begin(self, iteration: int, trials: list[Any], **_: Any) -> None:
+            if stop() and not wish.exists():
+                wish.touch()
+                display.say(f"{stop.reason}: the runs write their checkpoints and end")
+
         def on_trial_result(
             self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **_: Any
         ) -> None:
@@ -114,7 +152,7 @@ def _shower(display: ManyDisplay) -> Any:
                 display.failed(index, result[_FAILURE])
             elif result.get("finished"):
                 display.finished(index)
-            else:
+            elif not result.get(_STOPPED):
                 display.report(index, result)
 
         def __reduce__(self) -> tuple[Any, ...]:

@@ -46,6 +46,7 @@ class RllibSettings:
     resolved: dict[str, Any] = field(default_factory=dict)
 
     log_dir = None
+    restore_path = None
 
     @property
     def total_timesteps(self) -> int:
