@@ -13,9 +13,10 @@ from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from torch import Tensor
 from torch.nn import functional as F
 
-from interreplay.algorithms.backprop import Backprop, layers_of
-from interreplay.algorithms.flat_adam import FlatAdam
+from interreplay.algorithms.backprop import layers_of
 from interreplay.errors import UsageError
+from replay_buffers.backprop import Backprop
+from replay_buffers.flat_adam import FlatAdam
 
 TD_ERRORS = "td_errors"
 WEIGHTS, N_STEP = "weights", "n_step"
