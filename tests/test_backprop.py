@@ -8,12 +8,13 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 import tests.fake_envs  # noqa: F401
-from interreplay.algorithms.backprop import Backprop, layers_of
+from interreplay.algorithms.backprop import layers_of
 from interreplay.algorithms.ddpg import DDPGConfig
-from interreplay.algorithms.flat_adam import FlatAdam
 from interreplay.algorithms.modules import LOG_STD_MAX, MLP, Critics
 from interreplay.algorithms.sac import SACConfig
 from interreplay.algorithms.td3 import TD3Config
+from replay_buffers.backprop import Backprop
+from replay_buffers.flat_adam import FlatAdam
 
 
 def differentiated(net, x, gradient):
@@ -55,6 +56,25 @@ def test_rows_beyond_the_gradients_leave_no_trace():
         passes.backward(gradient)
     for parameter, expected in zip(net.parameters(), by_parameter, strict=True):
         torch.testing.assert_close(parameter.grad, expected)
+
+
+def test_batches_of_all_sizes_share_one_room():
+    torch.manual_seed(0)
+    net = Critics(5, (7, 6), 2)
+    passes = Backprop(layers_of(net))
+    for rows in (4, 9, 3, 9, 8):
+        x, gradient = torch.randn(rows, 5), torch.randn(2, rows)
+        expected, by_parameter, by_input = differentiated(net, x, gradient)
+        with torch.no_grad():
+            out = passes.forward(x)
+            torch.testing.assert_close(out[..., 0], expected)
+            mine = passes.backward(gradient[..., None], inputs=True)
+        torch.testing.assert_close(mine.sum(0), by_input)
+        for parameter, gradient in zip(net.parameters(), by_parameter, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient)
+    # Two critics of widths 5, 7, 6, 1: outputs of each layer and gradients of its inputs.
+    kept = sum(room.numel() for room in passes._kept.values())
+    assert kept == 2 * 9 * ((7 + 6 + 1) + (5 + 7 + 6))
 
 
 def test_one_critic_of_two():

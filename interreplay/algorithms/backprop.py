@@ -1,38 +1,9 @@
-"""Forward and backward passes of plain ReLU networks, written out.
+"""Which of our networks have written-out passes."""
 
-Autograd records a graph, allocates every intermediate and dispatches each step twice; for networks
-of this size that costs about as much as the products themselves. Here the products go into tensors
-that are kept from call to call, and gradients straight into the parameters' `.grad`.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from interreplay.algorithms.modules import MLP, Critics
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Views of one layer's parameters and their gradients.
-
-    Attributes:
-        weight, weight_grad: `[in, out]`, or `[C, in, out]` for C networks side by side.
-        bias, bias_grad: `[1, out]` or `[C, 1, out]`.
-    """
-
-    weight: Tensor
-    bias: Tensor
-    weight_grad: Tensor
-    bias_grad: Tensor
-
-
-def _gradient(parameter: Tensor) -> Tensor:
-    if parameter.grad is None:
-        parameter.grad = torch.zeros_like(parameter)
-    return parameter.grad
+from replay_buffers.backprop import Layer, gradient_of, linear_layers
 
 
 def layers_of(net: nn.Module, critic: int | None = None) -> list[Layer] | None:
@@ -41,78 +12,11 @@ def layers_of(net: nn.Module, critic: int | None = None) -> list[Layer] | None:
     None for any other network: only autograd knows how to differentiate that.
     """
     if type(net) is MLP:
-        linear = [layer for layer in net if isinstance(layer, nn.Linear)]
-        return [
-            Layer(
-                layer.weight.data.T,
-                layer.bias.data[None],
-                _gradient(layer.weight).T,
-                _gradient(layer.bias)[None],
-            )
-            for layer in linear
-        ]
+        return linear_layers(net)
     if type(net) is Critics:
         which = slice(None) if critic is None else critic
         return [
-            Layer(w.data[which], b.data[which], _gradient(w)[which], _gradient(b)[which])
+            Layer(w.data[which], b.data[which], gradient_of(w)[which], gradient_of(b)[which])
             for w, b in zip(net.weights, net.biases, strict=True)
         ]
     return None
-
-
-class Backprop:
-    """Forward and backward through layers with ReLU between them.
-
-    Tensors that are returned live until the next call of the same method.
-    """
-
-    def __init__(self, layers: Sequence[Layer]) -> None:
-        self._layers = list(layers)
-        self._inputs: list[Tensor] = []
-        self._kept: dict[tuple[str, int, tuple[int, ...]], Tensor] = {}
-
-    def _room(self, what: str, layer: int, shape: tuple[int, ...]) -> Tensor:
-        key = (what, layer, shape)
-        if key not in self._kept:
-            self._kept[key] = torch.empty(shape)
-        return self._kept[key]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Outputs `[B, out]` or `[C, B, out]` of inputs `[B, in]`; keeps what `backward` needs."""
-        if self._layers[0].weight.dim() == 3:
-            x = x.expand(len(self._layers[0].weight), -1, -1)
-        self._inputs = []
-        for number, layer in enumerate(self._layers):
-            self._inputs.append(x)
-            room = self._room("forward", number, (*x.shape[:-1], layer.weight.shape[-1]))
-            x = torch.matmul(x, layer.weight, out=room).add_(layer.bias)
-            if number < len(self._layers) - 1:
-                x.relu_()
-        return x
-
-    def backward(
-        self, gradient: Tensor, *, parameters: bool = True, inputs: bool = False
-    ) -> Tensor | None:
-        """Carry the gradient with respect to the last outputs back through the layers.
-
-        Args:
-            gradient: of the first rows of the last forward pass, `[b, out]` or `[C, b, out]` with
-                b <= B; the other rows don't concern the loss.
-            parameters: overwrite the parameters' `.grad`.
-            inputs: also return the gradient with respect to the inputs, of shape `[b, in]` or
-                `[C, b, in]`.
-        """
-        for number in reversed(range(len(self._layers))):
-            layer = self._layers[number]
-            x = self._inputs[number][..., : gradient.shape[-2], :]
-            if parameters:
-                torch.matmul(x.mT, gradient, out=layer.weight_grad)
-                torch.sum(gradient, -2, keepdim=True, out=layer.bias_grad)
-            if number == 0 and not inputs:
-                return None
-            room = self._room("backward", number, x.shape)
-            gradient = torch.matmul(gradient, layer.weight.mT, out=room)
-            if number > 0:
-                # Zero where ReLU gave zero.
-                torch.ops.aten.threshold_backward.grad_input(gradient, x, 0, grad_input=gradient)
-        return gradient

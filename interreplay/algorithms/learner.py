@@ -13,9 +13,10 @@ from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from torch import Tensor
 from torch.nn import functional as F
 
-from interreplay.algorithms.backprop import Backprop, layers_of
-from interreplay.algorithms.flat_adam import FlatAdam
+from interreplay.algorithms.backprop import layers_of
 from interreplay.errors import UsageError
+from replay_buffers.backprop import Backprop
+from replay_buffers.flat_adam import FlatAdam
 
 TD_ERRORS = "td_errors"
 WEIGHTS, N_STEP = "weights", "n_step"
@@ -211,8 +212,13 @@ class OffPolicyLearner(TorchLearner):
         if not self.config.target_by_steps_sampled:
             self.move_targets(1)
 
+    @torch.no_grad()
     def move_targets(self, times: int) -> None:
-        """As many moves by tau, in one: between them the networks stand still."""
+        """As many moves by tau, in one: between them the networks stand still.
+
+        The networks want gradients, so without `no_grad` autograd would link every move to the one
+        before and keep them all, 2 to 4 KB an update as long as the run lives.
+        """
         share = 1.0 - (1.0 - self.config.tau) ** times
         for targets, sources in self._pairs:
             torch._foreach_lerp_(targets, sources, share)
