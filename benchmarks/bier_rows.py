@@ -1,6 +1,6 @@
 """Transitions that a SAC run has seen, for judging what recipes make of them.
 
-    python -m benchmarks.bier_rows --steps 20000      # trains, writes results/bier_rows_20000.npz
+python -m benchmarks.bier_rows --steps 20000      # trains, writes results/bier_rows_20000.npz
 """
 
 import argparse
@@ -77,7 +77,9 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     found = lived(arguments.steps)
-    print(f"{len(found.rows):,} env steps, return {found.return_mean:.0f}: {_path(arguments.steps)}")
+    print(
+        f"{len(found.rows):,} env steps, return {found.return_mean:.0f}: {_path(arguments.steps)}"
+    )
 
 
 if __name__ == "__main__":
