@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.bier_rows import ENV, Lived
+from benchmarks.bier_rows import ENV, Lived, lived
+from interreplay.launch.resolution import resolve
+from interreplay.launch.translation import replay_settings
 from replay_buffers import ReplayBuffer
 from replay_buffers.storage import ACTIONS, NEXT_OBS, OBS, REWARDS, Doubles, Floats, Schema
 
@@ -16,6 +18,9 @@ OBS_DIM, ACTION_DIM = 17, 6
 # HalfCheetah shows its joints' positions but for the first, then all velocities.
 _POSITIONS = 8
 _BATCH = 256
+# Synthetic rows that the simulator judges, per recipe.
+_JUDGED = 4096
+_METHODS = ("gp", "linear", "nearest")
 
 
 def filled(lived: Lived, recipe: str, **settings: Any) -> ReplayBuffer:
@@ -30,6 +35,13 @@ def filled(lived: Lived, recipe: str, **settings: Any) -> ReplayBuffer:
     )
     buffer.add(lived.rows, lived.episode, lived.step)
     return buffer
+
+
+def fit_times(buffer: ReplayBuffer, times: int) -> None:
+    """Fit bier's shared hyperparameters so often, as `times` intervals of a run would have."""
+    surrogate, rng = buffer.augmentation._surrogate, np.random.default_rng(0)  # type: ignore[attr-defined]
+    for number in range(times):
+        surrogate.refit(buffer.storage.written + number * 10**6, rng)
 
 
 def targets(rows: Floats) -> Doubles:
@@ -91,3 +103,50 @@ def errors(lived: Lived, predicted: Doubles, truth: Doubles) -> dict[str, float]
         "rmse": float(np.sqrt(squares.mean())),
         "median": float(np.median(np.sqrt(squares.mean(1)))),
     }
+
+
+def accuracy(steps: int, neighbors: list[int], fits: int) -> dict[str, Any]:
+    """Errors on a half-trained HalfCheetah: on neighbours left out, and by the simulator.
+
+    Args:
+        steps: of the run whose rows are used.
+        neighbors: the k to try.
+        fits: of bier's hyperparameters before it is judged, one after the other.
+    """
+    rows = lived(steps)
+    simulator = Simulator()
+    found: list[dict[str, Any]] = [
+        {"recipe": "mixup", "mixtures": _judged(rows, filled(rows, "mixup"), simulator)}
+    ]
+    recommended = replay_settings(resolve({"buffer": "bier"}))
+    for k in neighbors:
+        nmer = filled(rows, "nmer", kneighbors=k)
+        obs, actions, _ = made = sampled(nmer, _JUDGED)
+        truth = simulator(obs, actions)
+        copied = nearest(rows, obs, actions)
+        found += [
+            {"recipe": f"nmer, k = {k}", "mixtures": errors(rows, made[2], truth)},
+            {"recipe": f"nearest row, k = {k}", "mixtures": errors(rows, copied, truth)},
+        ]
+        bier = filled(rows, "bier", **recommended | {"kneighbors": k, "perform_holdout_eval": True})
+        fit_times(bier, fits)
+        judged = _judged(rows, bier, simulator)
+        figures = {n: v for n, v in bier.stats().items() if n.startswith("holdout")}
+        found.append({"recipe": f"bier, k = {k}", "mixtures": judged, "held out": figures})
+    for row in found:
+        held = row.get("held out")
+        left_out = (
+            ""
+            if held is None
+            else "; left out: "
+            + ", ".join(f"{method} {held[f'holdout_{method}_rmse']:.3f}" for method in _METHODS)
+        )
+        at = row["mixtures"]
+        print(f"{row['recipe']}: {at['rmse']:.3f} (median {at['median']:.3f}){left_out}")
+    sizes = {"steps": steps, "fits": fits, "judged rows": _JUDGED}
+    return {**sizes, "return_mean": rows.return_mean, "rows": found}
+
+
+def _judged(rows: Lived, buffer: ReplayBuffer, simulator: Simulator) -> dict[str, float]:
+    obs, actions, made = sampled(buffer, _JUDGED)
+    return errors(rows, made, simulator(obs, actions))
