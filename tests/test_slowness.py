@@ -81,8 +81,14 @@ def test_several_updates_of_one_call_share_its_cost():
 
 def test_slow_learning_gets_its_own_advice():
     ((_, line),) = said(watch("s4rl", s4rl_num_views=64), [(0.01, 2.0)] * 5)
-    assert "faster: a smaller --train_batch_size" in line
+    assert "faster: fewer than 64 --s4rl_num_views; smaller --hidden_sizes" in line
     assert "--buffer" not in line
+
+
+def test_where_batch_and_learning_share_the_blame_both_are_advised():
+    ((_, line),) = said(watch("nmer", 20_000), [(0.334, 0.388)] * 2)
+    assert "among observations of 20,000 numbers" in line
+    assert "smaller --hidden_sizes" in line
 
 
 @pytest.mark.parametrize(
@@ -91,12 +97,13 @@ def test_slow_learning_gets_its_own_advice():
         ("bier", {**SHARED, "per_output_hyperparams": True}, "drop --per_output_hyperparams"),
         ("bier", {"gpytorch": True, "single_model": True, "train_size": 9000}, "below 9,000"),
         ("nmer", {}, "a smaller --buffer_size"),
-        ("mixup", {}, "a smaller --replay_ratio or --train_batch_size"),
+        ("mixup", {}, "faster: a smaller --replay_ratio or --train_batch_size"),
     ],
 )
 def test_advice_follows_the_recipe(recipe, replay, advice):
     ((_, line),) = said(watch(recipe, **replay), [(1.0, 0.01)] * 2)
     assert advice in line
+    assert "--hidden_sizes" not in line
 
 
 def test_durations_are_in_the_unit_that_people_use():

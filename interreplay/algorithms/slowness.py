@@ -89,17 +89,22 @@ def _line(setting: Setting, batch: float, learning: float, left: int | None) -> 
         rest = f"1,000 of them take {duration(1000 * total)}"
     else:
         rest = f"the {left:,} to come take {duration(left * total)}"
-    advice = faster_batch(setting) if batch >= learning else _FASTER_LEARNING
-    return f"{cost}, so {rest}; faster: {advice}"
+    # Whatever takes a quarter of the time or more is worth advice.
+    advice = [*(_faster_batch(setting) if 4 * batch >= total else ())]
+    if 4 * learning >= total:
+        advice += _faster_learning(setting)
+    advice.append("a smaller --replay_ratio or --train_batch_size")
+    return f"{cost}, so {rest}; faster: {'; '.join(advice)}"
 
 
-_FASTER_LEARNING = (
-    "a smaller --train_batch_size, smaller --hidden_sizes, fewer --s4rl_num_views, or a GPU "
-    "(--num_gpus 1)"
-)
+def _faster_learning(setting: Setting) -> list[str]:
+    """What makes an update of the networks cheaper."""
+    views = setting.replay.s4rl_num_views if setting.recipe.name == "s4rl" else 1
+    advice = [f"fewer than {views} --s4rl_num_views"] if views > 1 else []
+    return [*advice, "smaller --hidden_sizes, or a GPU (--num_gpus 1)"]
 
 
-def faster_batch(setting: Setting) -> str:
+def _faster_batch(setting: Setting) -> list[str]:
     """The flags that make this recipe's batches cheaper."""
     recipe, replay = setting.recipe, setting.replay
     advice = []
@@ -119,14 +124,14 @@ def faster_batch(setting: Setting) -> str:
     if recipe.partner == "nearest" and setting.obs_dim >= _WIDE:
         advice.append(
             f"--buffer mixup or ct, which search no neighbours among observations of "
-            f"{setting.obs_dim:,} numbers, or an environment that shows fewer"
+            f"{setting.obs_dim:,} numbers (it takes longer with every row stored), or an "
+            "environment that shows fewer"
         )
     elif recipe.partner == "nearest" and not advice:
         advice.append(
             "a smaller --buffer_size, or --buffer mixup or ct, which search no neighbours"
         )
-    advice.append("a smaller --replay_ratio or --train_batch_size")
-    return "; ".join(advice)
+    return advice
 
 
 def duration(seconds: float) -> str:
