@@ -50,12 +50,14 @@ class Settings:
     noisy_replay_baseline: bool = flag(False, "the same as --buffer gaussian", "-noisy_replay")
     s4rl_baseline: bool = flag(False, "the same as --buffer s4rl", "-s4rl")
     ct_baseline: bool = flag(False, "the same as --buffer ct", "-ct")
-    gaussian_process: bool = flag(False, "the same as --buffer bier", "-gp")
+    gaussian_process: bool = flag(
+        False, "bier from scratch: every switch below is off unless given", "-gp"
+    )
     only_noise: bool = flag(False, "gaussian with additive noise of size --noise_multiple")
     uniform_replay: bool = flag(False, "real rows only, whatever the recipe named")
     # -- mixing
     kneighbors: int | None = flag(
-        None, "nearest neighbours of a row (default: 10, bier: 50)", "-knn", least=1
+        None, "nearest neighbours of a row (default: 10, bier: 20, -gp: 50)", "-knn", least=1
     )
     furthest_neighbor: int | None = flag(
         None, "highest rank of a neighbour that is drawn (default: -1, all k)", "-k_max", least=-1
@@ -98,8 +100,8 @@ class Settings:
     final_prioritized_replay_beta: float | None = flag(
         None, "importance exponent at the end of the budget (default: 1)", least=0, most=1
     )
-    # -- bier's Gaussian process
-    kernel: str | None = flag(None, "covariance (default: rq)", choices=KERNELS)
+    # -- bier's Gaussian process; --buffer bier has the recommended switches on by itself
+    kernel: str | None = flag(None, "covariance (default: rbf, -gp: rq)", choices=KERNELS)
     matern_nu: float | None = flag(
         None, "smoothness of the Matern kernel (default: 2.5)", choices=SMOOTHNESS
     )

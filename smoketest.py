@@ -33,11 +33,8 @@ REQUIRED = {
     "rich": "",
 }
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
-# Flags that a recipe is tested with: bier's defaults fit a process for every row of every batch.
-_FLAGS = {
-    "bier": "--kneighbors 20 --kernel rbf --gpytorch --use_ard --normalize --use_delta "
-    "--global_hyperparams --mc_hyper --perform_holdout_eval"
-}
+# Flags that a recipe is tested with.
+_FLAGS = {"bier": "--perform_holdout_eval"}
 _RENDER = (
     "import gymnasium as gym; "
     "env = gym.make('InvertedPendulum-v5', render_mode='rgb_array', width=64, height=64); "

@@ -1,8 +1,8 @@
 """What bier's Gaussian processes cost and how well they predict, next to gpytorch and scikit-learn.
 
     python -m benchmarks.bier speed        # a batch of 256 predictions, against both
-    python -m benchmarks.bier share        # of a run's time at k = 10, 20, 50
-    python -m benchmarks.bier accuracy     # on held-out transitions of a half-trained HalfCheetah
+    python -m benchmarks.bier share        # of a run's time at k = 10, 20, 50, next to vanilla
+    python -m benchmarks.bier accuracy     # on transitions of a half-trained HalfCheetah
 
 HalfCheetah's dimensions: 23 features, 18 outputs, hyperparameters shared by all. In each round all
 contenders take their turn, so that a machine whose speed drifts treats them alike; what counts are
@@ -22,24 +22,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from replay_buffers import ReplayBuffer
+from benchmarks.bier_truth import ACTION_DIM, OBS_DIM, accuracy
+from interreplay.launch.settings.resolution import resolve
+from interreplay.launch.settings.translation import replay_settings
 from replay_buffers.gaussian_process.kernels import Hyperparameters, Kernel
 from replay_buffers.gaussian_process.posterior import LocalProcesses
 from replay_buffers.gaussian_process.regression import Normalization, Regression
 
-ENV, OBS, ACTION = "HalfCheetah-v5", 17, 6
-BATCH, DIMS, OUTPUTS = 256, OBS + ACTION, 1 + OBS
+BATCH, DIMS, OUTPUTS = 256, OBS_DIM + ACTION_DIM, 1 + OBS_DIM
 RESULTS = Path(__file__).parent / "results"
-# The README's command.
-FLAGS: dict[str, Any] = {
-    "gpytorch": True,
-    "mc_hyper": True,
-    "kernel": "rbf",
-    "use_ard": True,
-    "use_delta": True,
-    "normalize": True,
-    "global_hyperparams": True,
-}
 
 
 def problem(k: int, dtype: torch.dtype) -> tuple[Regression, torch.Tensor, Hyperparameters]:
@@ -175,90 +166,71 @@ def speed(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def share(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The part of a run's time that the processes and their fits take, at replay ratio 1."""
+    """What bier takes of a run's time, and its updates per second against vanilla's.
+
+    All runs live side by side in one process and take turns of `--steps` updates at replay ratio 1.
+    """
     from interreplay.algorithms.sac import SACConfig
     from interreplay.launch.running.private_ray import private_ray
 
-    rows = []
-    warm_up = arguments.steps // 2
+    recommended = replay_settings(resolve({"buffer": "bier"}))
+    settings: dict[str, dict[str, Any] | None] = {"vanilla": None}
+    for k in arguments.k:
+        settings[f"bier, k = {k}"] = recommended | {"kneighbors": k}
+    runs, turns = {}, []
     with private_ray(0):
-        for k in arguments.k:
-            config = SACConfig().environment(ENV).debugging(seed=0)
+        for name, of_bier in settings.items():
+            config = SACConfig().environment(arguments.env).debugging(seed=0)
             config.replay(
-                recipe="bier",
+                recipe="vanilla" if of_bier is None else "bier",
                 buffer_size=100_000,
-                learning_starts=warm_up,
-                timesteps_per_iteration=warm_up,
-                kneighbors=k,
-                **FLAGS,
+                learning_starts=arguments.steps,
+                timesteps_per_iteration=arguments.steps,
+                **(of_bier or {}),
             )
             config.evaluate_episodes(interval=10**9, episodes=1)
-            algorithm = config.build_algo()
-            algorithm.train()
-            report = algorithm.train()
-            seconds = warm_up / report["env_steps_per_s"]
-            row = {
-                "k": k,
-                "seconds": seconds,
-                "predictions": report["replay/gp_seconds"] / seconds,
-                "fits": report["replay/gp_fit_seconds"] / seconds,
-                "longest fit, s": report["replay/gp_longest_fit_seconds"],
-                "updates_per_s": report["updates_per_s"],
-            }
-            algorithm.stop()
-            rows.append(row)
-            print(
-                f"k = {k}: {row['predictions']:.0%} of the time in predictions, "
-                f"{row['fits']:.0%} in fits (the longest {row['longest fit, s']:.1f} s), "
-                f"{row['updates_per_s']:.0f} updates/s",
-                flush=True,
-            )
-    return {"steps": warm_up, "threads": torch.get_num_threads(), "rows": rows}
-
-
-def accuracy(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Held-out errors on the transitions that a SAC run has seen."""
-    from interreplay.algorithms.sac import SACConfig
-    from interreplay.launch.running.private_ray import private_ray
-
-    config = SACConfig().environment(ENV).debugging(seed=0)
-    config.replay(
-        learning_starts=min(1000, arguments.steps // 2),
-        timesteps_per_iteration=arguments.steps,
-        buffer_size=arguments.steps,
-    )
-    config.evaluate_episodes(interval=1, episodes=5)
-    with private_ray(0):
-        algorithm = config.build_algo()
-        report = algorithm.train()
-        returns = report["evaluation"]["env_runners"]["episode_returns"]
-        storage = algorithm.buffer.storage.get_state()
-        algorithm.stop()
-    rows = []
-    for k in arguments.k:
-        buffer = ReplayBuffer.from_catalog(
-            "bier",
-            obs_dim=OBS,
-            action_dim=ACTION,
-            capacity=arguments.steps,
-            seed=0,
-            kneighbors=k,
-            perform_holdout_eval=True,
-            **FLAGS,
+            runs[name] = config.build_algo()
+            runs[name].train()  # the warm-up, without an update
+        for _ in range(arguments.rounds + 1):
+            turns.append({name: _figures(run.train()) for name, run in runs.items()})
+        for run in runs.values():
+            run.stop()
+    # In the first round the others fit their first hyperparameters and find their first neighbours.
+    rows = [{"run": name, **_over_rounds([t[name] for t in turns[1:]])} for name in runs]
+    for row in rows:
+        row["of vanilla"] = statistics.median(
+            t[row["run"]]["updates_per_s"] / t["vanilla"]["updates_per_s"] for t in turns[1:]
         )
-        buffer.storage.set_state(storage)
-        buffer.sample(BATCH)
-        figures = {n: v for n, v in buffer.stats().items() if n.startswith("holdout")}
-        rows.append({"k": k, "figures": figures})
-        whole = {m: figures[f"holdout_{m}_rmse"] for m in ("gp", "linear", "nearest")}
         print(
-            f"k = {k}, error in standard deviations: "
-            + ", ".join(f"{method} {value:.3f}" for method, value in whole.items())
-            + f"; {figures['holdout_gp_coverage']:.0%} inside the process's 95 % interval",
+            f"{row['run']}: {row['updates_per_s']:.0f} updates/s, {row['of vanilla']:.2f} of "
+            f"vanilla's; {row['predictions']:.0%} of the time in predictions, {row['fits']:.0%} in "
+            f"fits (the longest {row['longest_fit_s']:.1f} s)",
             flush=True,
         )
-    mean = statistics.fmean(map(float, returns))
-    return {"steps": arguments.steps, "return_mean": mean, "rows": rows}
+    sizes = {"env": arguments.env, "steps": arguments.steps, "rounds": arguments.rounds}
+    return {**sizes, "threads": torch.get_num_threads(), "rows": rows}
+
+
+def _figures(report: dict[str, Any]) -> dict[str, float]:
+    """Of one turn; shares of its time."""
+    seconds = report["timers"]["collect_and_learn"]
+    return {
+        "updates_per_s": report["updates_per_s"],
+        "predictions": report.get("replay/gp_seconds", 0.0) / seconds,
+        "fits": report.get("replay/gp_fit_seconds", 0.0) / seconds,
+        "longest_fit_s": report.get("replay/gp_longest_fit_seconds", 0.0),
+    }
+
+
+def _over_rounds(turns: list[dict[str, float]]) -> dict[str, Any]:
+    """Medians of the shares and rates; the longest of the fits."""
+    found: dict[str, Any] = {n: float(statistics.median(t[n] for t in turns)) for n in turns[0]}
+    found["longest_fit_s"] = float(max(t["longest_fit_s"] for t in turns))
+    return found
+
+
+def of_accuracy(arguments: argparse.Namespace) -> dict[str, Any]:
+    return accuracy(arguments.steps, arguments.k, arguments.fits)
 
 
 def main() -> None:
@@ -268,13 +240,23 @@ def main() -> None:
     parser.add_argument("what", choices=("speed", "share", "accuracy"))
     parser.add_argument("--k", type=int, nargs="+", default=[10, 20, 50])
     parser.add_argument("--repeats", type=int, default=20, help="rounds of the speed test")
-    parser.add_argument("--steps", type=int, default=20_000, help="env steps of a run")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        help="env steps of the run that is judged (60,000), or of a turn of the runs side by side "
+        "(1,000)",
+    )
+    parser.add_argument("--rounds", type=int, default=4, help="turns of each run that count")
+    parser.add_argument("--fits", type=int, default=5, help="fits before accuracy is judged")
+    parser.add_argument("--env", default="HalfCheetah-v5", help="of the runs whose time is shared")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    measured = {"speed": speed, "share": share, "accuracy": accuracy}[arguments.what](arguments)
+    arguments.steps = arguments.steps or (1000 if arguments.what == "share" else 60_000)
+    measured = {"speed": speed, "share": share, "accuracy": of_accuracy}[arguments.what](arguments)
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"bier_{arguments.what}.json"
+    of_env = f"_{arguments.env}" if arguments.what == "share" else ""
+    path = RESULTS / f"bier_{arguments.what}{of_env}.json"
     command = f"python -m benchmarks.bier {' '.join(sys.argv[1:])}"
     path.write_text(json.dumps({"command": command, **measured}, indent=1) + "\n")
     print(f"written to {path}")

@@ -53,7 +53,7 @@ def updates_of(name: str) -> Iterator[tuple[int, float]]:
     from interreplay.algorithms.learner import OffPolicyLearner
     from interreplay.algorithms.sac import SACConfig
     from interreplay.algorithms.td3 import TD3Config
-    from interreplay.launch.private_ray import private_ray
+    from interreplay.launch.running.private_ray import private_ray
 
     torch.set_num_threads(1)
     trainer, recipe, updates = LINES[name]

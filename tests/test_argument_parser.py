@@ -227,6 +227,9 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path):
         ("--buffer nmer --prioritized_replay -is", "--buffer gaussian", "--buffer gaussian --prioritized_replay"),
         ("-gp --gpytorch --global_hyperparams --mc_hyper --normalize", "--buffer nmer", "--buffer nmer -knn 50"),
         ("-gp --kernel matern --matern_nu 0.5", "--kernel rbf", "-gp --kernel rbf"),
+        ("--buffer nmer", "--buffer bier", "--buffer bier -knn 10"),
+        ("--buffer bier", "--buffer nmer", "--buffer nmer -knn 20"),
+        ("-gp --use_ard --kernel rbf", "--buffer bier", "-gp --use_ard --kernel rbf"),
         ("--trainer SAC --hidden_sizes 8", "--trainer TD3 --actor_lr 1e-3 --critic_lr 1e-3", "--trainer TD3 --hidden_sizes 8"),
     ],
 )  # fmt: skip
@@ -270,6 +273,9 @@ def test_a_bad_file_is_one_sentence(tmp_path, content, message):
         "-gp",
         "-gp --gpytorch --kernel matern --matern_nu 0.5 --global_hyperparams --train_size 50",
         "-gp --est_lengthscales --use_queue --queue_gb 0.5 --perform_holdout_eval",
+        "--buffer bier",
+        "--buffer bier --single_model --train_size 50",
+        "--buffer bier --est_lengthscales --prioritized_replay",
     ],
 )
 def test_resolved_settings_read_back_as_themselves(tmp_path, flags):
@@ -532,6 +538,55 @@ def test_the_gaussian_process_has_the_numbers_of_the_spec():
     assert "train_size" not in read("-gp").to_dict()
 
 
+RECOMMENDED = "--gpytorch --global_hyperparams --mc_hyper --warmstart_global --use_ard --use_delta --normalize"
+
+
+@pytest.mark.parametrize(
+    ("flags", "spelt_out"),
+    [
+        ("--buffer bier", f"-gp -knn 20 --kernel rbf {RECOMMENDED}"),
+        ("--buffer bier -gp", "-gp"),
+        ("--buffer bier --kernel rq -knn 7", f"-gp -knn 7 --kernel rq {RECOMMENDED}"),
+        ("--buffer bier --retrain_interval 9", f"-gp -knn 20 --kernel rbf {RECOMMENDED} --retrain_interval 9"),
+        (
+            "--buffer bier --est_lengthscales",
+            "-gp -knn 20 --kernel rbf --est_lengthscales --use_ard --use_delta --normalize",
+        ),
+        (
+            "--buffer bier --single_model",
+            "-gp -knn 20 --kernel rbf --single_model --gpytorch --warmstart_global --use_ard --use_delta --normalize",
+        ),
+        (
+            "--buffer bier --use_queue --update_hyperparams",
+            "-gp -knn 20 --kernel rbf --use_queue --update_hyperparams --gpytorch --use_ard --use_delta --normalize",
+        ),
+        (
+            "--buffer bier --train_size 50",
+            "-gp -knn 20 --kernel rbf --gpytorch --global_hyperparams --train_size 50 --warmstart_global --use_ard "
+            "--use_delta --normalize",
+        ),
+    ],
+)  # fmt: skip
+def test_bier_alone_stands_for_the_recommended_flags_and_gives_way_to_others(flags, spelt_out):
+    assert read(flags) == read(spelt_out)
+
+
+@pytest.mark.parametrize(
+    ("off", "left"),
+    [
+        ("normalize", {"gpytorch", "global_hyperparams", "mc_hyper", "warmstart_global", "use_ard", "use_delta"}),
+        ("global_hyperparams", {"gpytorch", "use_ard", "use_delta", "normalize"}),
+        ("gpytorch", {"global_hyperparams", "mc_hyper", "warmstart_global", "use_delta", "normalize"}),
+    ],
+)  # fmt: skip
+def test_a_file_switches_off_what_is_recommended(tmp_path, off, left):
+    file = tmp_path / "c.json"
+    file.write_text(json.dumps({"buffer": "bier", off: False}))
+    settings = read(f"--config {file}")
+    names = {word.strip("-") for word in RECOMMENDED.split()}
+    assert {name for name in names if getattr(settings, name)} == left
+
+
 def test_no_flag_is_without_a_test_of_its_effect():
     covered = (
         set(EFFECTS)
@@ -561,4 +616,5 @@ def test_configs_hold_settings_that_exist():
     assert set(penalties) <= set(tables["environments.json"])
     environments = json.loads((CONFIGS / "environments.json").read_text())
     assert set(MUJOCO) - {"Pusher"} <= set(environments)
-    assert set(CATALOG) | {"prioritized"} == set(json.loads((CONFIGS / "recipes.json").read_text()))
+    recipes = set(CATALOG) | {"prioritized", "gaussian_process"}
+    assert recipes == set(json.loads((CONFIGS / "recipes.json").read_text()))

@@ -77,6 +77,30 @@ def test_a_run_ends_at_its_budget(fragment, copies, steps):
     algorithm.stop()
 
 
+def test_a_slow_run_says_so_once_with_what_is_left_of_it(monkeypatch):
+    """By a clock that jumps 4 s whenever a batch has been made, and else stands still."""
+    now = [0.0]
+    algorithm = config(total_timesteps=120).build_algo()
+    sample = algorithm.buffer.sample
+
+    def slow_sample(count):
+        now[0] += 4.0
+        return sample(count)
+
+    monkeypatch.setattr(algorithm.buffer, "sample", slow_sample)
+    lines = []
+    algorithm.say = lines.append
+    with monkeypatch.context() as patched:
+        patched.setattr(off_policy.time, "perf_counter", lambda: now[0])
+        algorithm.train()
+        algorithm.train()
+    algorithm.stop()
+    (line,) = lines
+    # 120 steps less 20 of warm-up are 100 updates, two of them done.
+    assert "an update takes 4.0 s (4.0 s to make its batch, 0 ms to learn from it)" in line
+    assert "so the 98 to come take 6.5 min" in line
+
+
 def test_num_sgd_iter_repeats_each_minibatch():
     algorithm = config(num_sgd_iter=3).build_algo()
     learner = algorithm.learner_group._learner

@@ -26,8 +26,10 @@ from ray.rllib.utils.metrics import (
 
 from interreplay.algorithms.env_runner import LONGEST_EPISODE, Rows
 from interreplay.algorithms.learner import TD_ERRORS
+from interreplay.algorithms.slowness import Setting, SlownessWatch
 from interreplay.errors import Interrupted
 from replay_buffers import ReplayBuffer
+from replay_buffers.assembly import ReplaySettings
 from replay_buffers.augmentations import Context
 
 COMPONENT_REPLAY_BUFFER = "replay_buffer"
@@ -92,6 +94,8 @@ class OffPolicy(Algorithm):
         self._iteration_under_way: _Iteration | None = None
         # From which env step on minibatches are due, and how many had been made by then.
         self._due_from, self._made_before = self.config.learning_starts, 0
+        settings = ReplaySettings(**self.config.replay_settings)
+        self._slowness = SlownessWatch(Setting(self.buffer.recipe, settings, obs_space.shape[0]))
         self._share_weights()
         self.buffer.attach(
             Context(
@@ -138,16 +142,15 @@ class OffPolicy(Algorithm):
             for rows in self._collect(iteration.goal - before):
                 self.buffer.add(rows.rows, rows.episode, rows.step)
                 self.env_steps += len(rows)
-            self._update(self._minibatches_due() - self.updates // self.config.num_sgd_iter)
+            self._update(
+                self._minibatches_due(self.env_steps) - self.updates // self.config.num_sgd_iter
+            )
             if self.config.target_by_steps_sampled and self.updates:
                 self._move_targets(self.env_steps - before)
             if self.progress is not None:
                 self.progress(self.env_steps)
-            if (
-                self.stop_asked is not None
-                and self.env_steps < iteration.goal
-                and self.stop_asked()
-            ):
+            under_way = self.env_steps < iteration.goal
+            if under_way and self.stop_asked is not None and self.stop_asked():
                 iteration.seconds += time.perf_counter() - started
                 raise Interrupted
         self._iteration_under_way = None
@@ -178,9 +181,9 @@ class OffPolicy(Algorithm):
         ):
             result.get()
 
-    def _minibatches_due(self) -> int:
+    def _minibatches_due(self, env_steps: int) -> int:
         """What the env steps after warm-up have earned; no counter to drift or to lose."""
-        earned = int(self.config.replay_ratio * max(0, self.env_steps - self._due_from))
+        earned = int(self.config.replay_ratio * max(0, env_steps - self._due_from))
         return self._made_before + earned
 
     def _collect(self, most: int) -> list[Rows]:
@@ -228,7 +231,9 @@ class OffPolicy(Algorithm):
         done = 0
         while done < count:
             minibatches = 1 if self.buffer.one_at_a_time else min(_MOST_MINIBATCHES, count - done)
+            started = time.perf_counter()
             batch = self.buffer.sample(minibatches * size)
+            sampled = time.perf_counter()
             receipt = batch.pop("receipt")
             errors = self.learner_group.update(
                 batch=MultiAgentBatch(
@@ -239,11 +244,22 @@ class OffPolicy(Algorithm):
             if self.buffer.prioritized:
                 self.buffer.update(receipt, np.concatenate([e[TD_ERRORS] for e in errors]))
             done += minibatches
+            self._warn_if_slow(sampled - started, time.perf_counter() - sampled, minibatches, done)
         self.updates += done * self.config.num_sgd_iter
         if done and not self._weights_are_shared:
             self.env_runner_group.sync_weights(
                 from_worker_or_learner_group=self.learner_group, inference_only=True
             )
+
+    def _warn_if_slow(self, batch: float, learning: float, minibatches: int, done: int) -> None:
+        """One line, once, when updates take too long: see `SlownessWatch.line`."""
+        again, budget = self.config.num_sgd_iter, self.config.total_timesteps
+        left = None
+        if budget is not None:
+            left = again * (self._minibatches_due(budget) - done) - self.updates
+        line = self._slowness.line(batch, learning, minibatches * again, left)
+        if line is not None and self.say is not None:
+            self.say(line)
 
     def _log(self, steps: int, updates: int, seconds: float) -> None:
         """Everything is read once per iteration."""

@@ -16,6 +16,7 @@ from typing import Any
 from argument_parser import CONFIGS, FIELDS, SELECTORS, Settings
 from interreplay.errors import UsageError
 from interreplay.launch.settings.command_line import read
+from interreplay.launch.settings.recommended import defaults_key, switches
 from interreplay.launch.settings.relevance import check_relevance, choose_recipe, unused_settings
 from interreplay.launch.settings.translation import process_settings
 from replay_buffers.errors import ReplayError
@@ -144,6 +145,11 @@ def _without_overruled(file: dict[str, Any], flags: dict[str, Any]) -> dict[str,
         overruled |= recipe_names
         if file.get("buffer") == "per":
             overruled.add("prioritized_replay")
+        recipes = {file.get("buffer"), choose_recipe(flags)[0]}
+        if len(recipes - {None}) > 1 and "bier" in recipes:
+            # Another recipe's run has bier's switches written down as off, and bier's as on.
+            overruled |= {f.name for f in dataclasses.fields(GaussianProcessSettings)}
+            overruled.add("use_delta")
     if flags.get("smote_interpolation"):
         overruled |= {"mixup_alpha", "mixup_interpolation"}
     if flags.get("mixup_interpolation") or "mixup_alpha" in flags:
@@ -156,6 +162,9 @@ def resolve(flags: dict[str, Any], file: dict[str, Any] | None = None) -> Settin
     file = _without_overruled(dict(file or {}), flags)
     given = {**file, **flags}
     recipe, prioritized = choose_recipe(given)
+    of_recipe = _defaults("recipes.json", defaults_key(given, recipe))
+    given = {**switches(given, of_recipe), **given}
+    of_recipe = {name: value for name, value in of_recipe.items() if value is not True}
     trainer = given.get("trainer", FIELDS["trainer"].default)
     unused = unused_settings(given, trainer, recipe, prioritized)
     if given.get("uniform_replay"):
@@ -169,7 +178,7 @@ def resolve(flags: dict[str, Any], file: dict[str, Any] | None = None) -> Settin
     values = {
         **_defaults("environments.json", env_name),
         **_defaults("trainers.json", trainer),
-        **_defaults("recipes.json", recipe),
+        **of_recipe,
         **(_defaults("recipes.json", "prioritized") if prioritized else {}),
         **_preset(given.get("preset"), trainer, env_name, prioritized),
         **given,
