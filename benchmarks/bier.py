@@ -30,6 +30,8 @@ from replay_buffers.gaussian_process.posterior import LocalProcesses
 from replay_buffers.gaussian_process.regression import Normalization, Regression
 
 BATCH, DIMS, OUTPUTS = 256, OBS_DIM + ACTION_DIM, 1 + OBS_DIM
+# Turns of random steps before the first update.
+_WARM_UP = 4
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -168,7 +170,8 @@ def speed(arguments: argparse.Namespace) -> dict[str, Any]:
 def share(arguments: argparse.Namespace) -> dict[str, Any]:
     """What bier takes of a run's time, and its updates per second against vanilla's.
 
-    All runs live side by side in one process and take turns of `--steps` updates at replay ratio 1.
+    All runs live side by side in one process and take turns of `--steps` updates at replay ratio 1,
+    short enough that a machine whose speed drifts treats them alike.
     """
     from interreplay.algorithms.sac import SACConfig
     from interreplay.launch.running.private_ray import private_ray
@@ -177,56 +180,67 @@ def share(arguments: argparse.Namespace) -> dict[str, Any]:
     settings: dict[str, dict[str, Any] | None] = {"vanilla": None}
     for k in arguments.k:
         settings[f"bier, k = {k}"] = recommended | {"kneighbors": k}
-    runs, turns = {}, []
+    runs: dict[str, Any] = {}
+    turns: dict[str, list[dict[str, float]]] = {name: [] for name in settings}
     with private_ray(0):
         for name, of_bier in settings.items():
             config = SACConfig().environment(arguments.env).debugging(seed=0)
             config.replay(
                 recipe="vanilla" if of_bier is None else "bier",
                 buffer_size=100_000,
-                learning_starts=arguments.steps,
+                learning_starts=_WARM_UP * arguments.steps,
                 timesteps_per_iteration=arguments.steps,
                 **(of_bier or {}),
             )
             config.evaluate_episodes(interval=10**9, episodes=1)
             runs[name] = config.build_algo()
-            runs[name].train()  # the warm-up, without an update
-        for _ in range(arguments.rounds + 1):
-            turns.append({name: _figures(run.train()) for name, run in runs.items()})
+            for _ in range(_WARM_UP + 1):
+                runs[name].train()  # random steps, then the first updates, fit and neighbours
+        for _ in range(arguments.rounds):
+            for name, run in runs.items():
+                turns[name].append(_turn(run))
         for run in runs.values():
             run.stop()
-    # In the first round the others fit their first hyperparameters and find their first neighbours.
-    rows = [{"run": name, **_over_rounds([t[name] for t in turns[1:]])} for name in runs]
+    rows = [{"run": name} | _total(turns[name], turns["vanilla"]) for name in runs]
     for row in rows:
-        row["of vanilla"] = statistics.median(
-            t[row["run"]]["updates_per_s"] / t["vanilla"]["updates_per_s"] for t in turns[1:]
-        )
         print(
             f"{row['run']}: {row['updates_per_s']:.0f} updates/s, {row['of vanilla']:.2f} of "
-            f"vanilla's; {row['predictions']:.0%} of the time in predictions, {row['fits']:.0%} in "
-            f"fits (the longest {row['longest_fit_s']:.1f} s)",
+            f"vanilla's; {row['cpu_ms_per_update']:.1f} ms of CPU an update; "
+            f"{row['predictions']:.0%} of the time in predictions, {row['fits']:.1%} in fits "
+            f"(the longest {row['longest_fit_s']:.1f} s)",
             flush=True,
         )
     sizes = {"env": arguments.env, "steps": arguments.steps, "rounds": arguments.rounds}
     return {**sizes, "threads": torch.get_num_threads(), "rows": rows}
 
 
-def _figures(report: dict[str, Any]) -> dict[str, float]:
-    """Of one turn; shares of its time."""
-    seconds = report["timers"]["collect_and_learn"]
+def _turn(run: Any) -> dict[str, float]:
+    """Seconds of one turn: in all, of the CPU, in predictions, in fits."""
+    cpu, before = time.process_time(), run.updates
+    report = run.train()
+    updates = run.updates - before
     return {
-        "updates_per_s": report["updates_per_s"],
-        "predictions": report.get("replay/gp_seconds", 0.0) / seconds,
-        "fits": report.get("replay/gp_fit_seconds", 0.0) / seconds,
-        "longest_fit_s": report.get("replay/gp_longest_fit_seconds", 0.0),
+        "updates": updates,
+        "seconds": updates / report["updates_per_s"],
+        "cpu": time.process_time() - cpu,
+        "predictions": report.get("replay/gp_seconds", 0.0),
+        "fits": report.get("replay/gp_fit_seconds", 0.0),
+        "longest": report.get("replay/gp_longest_fit_seconds", 0.0),
     }
 
 
-def _over_rounds(turns: list[dict[str, float]]) -> dict[str, Any]:
-    """Medians of the shares and rates; the longest of the fits."""
-    found: dict[str, Any] = {n: float(statistics.median(t[n] for t in turns)) for n in turns[0]}
-    found["longest_fit_s"] = float(max(t["longest_fit_s"] for t in turns))
-    return found
+def _total(turns: list[dict[str, float]], vanilla: list[dict[str, float]]) -> dict[str, Any]:
+    """Rates and shares over all turns, next to vanilla's in the same rounds."""
+    whole, other = ({n: sum(t[n] for t in part) for n in part[0]} for part in (turns, vanilla))
+    rate = whole["updates"] / whole["seconds"]
+    return {
+        "updates_per_s": float(rate),
+        "of vanilla": float(rate / (other["updates"] / other["seconds"])),
+        "cpu_ms_per_update": float(1000 * whole["cpu"] / whole["updates"]),
+        "predictions": float(whole["predictions"] / whole["seconds"]),
+        "fits": float(whole["fits"] / whole["seconds"]),
+        "longest_fit_s": float(max(t["longest"] for t in turns)),
+    }
 
 
 def of_accuracy(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -244,19 +258,19 @@ def main() -> None:
         "--steps",
         type=int,
         help="env steps of the run that is judged (60,000), or of a turn of the runs side by side "
-        "(1,000)",
+        "(250)",
     )
-    parser.add_argument("--rounds", type=int, default=4, help="turns of each run that count")
+    parser.add_argument("--rounds", type=int, default=12, help="turns of each run that count")
     parser.add_argument("--fits", type=int, default=5, help="fits before accuracy is judged")
     parser.add_argument("--env", default="HalfCheetah-v5", help="of the runs whose time is shared")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    arguments.steps = arguments.steps or (1000 if arguments.what == "share" else 60_000)
+    arguments.steps = arguments.steps or (250 if arguments.what == "share" else 60_000)
     measured = {"speed": speed, "share": share, "accuracy": of_accuracy}[arguments.what](arguments)
     RESULTS.mkdir(exist_ok=True)
-    of_env = f"_{arguments.env}" if arguments.what == "share" else ""
-    path = RESULTS / f"bier_{arguments.what}{of_env}.json"
+    of_what = {"share": f"_{arguments.env}", "accuracy": f"_{arguments.fits}_fits"}
+    path = RESULTS / f"bier_{arguments.what}{of_what.get(arguments.what, '')}.json"
     command = f"python -m benchmarks.bier {' '.join(sys.argv[1:])}"
     path.write_text(json.dumps({"command": command, **measured}, indent=1) + "\n")
     print(f"written to {path}")
