@@ -9,6 +9,8 @@ TRAIN_FLAGS := --trainer SAC --env InvertedPendulum-v2 --custom_replay_buffer Tr
 # Quiet, private Rays in the tests, and readable logs.
 export RAY_DEDUP_LOGS := 0
 export RAY_USAGE_STATS_ENABLED := 0
+# A worker a core and a thread a worker: torch's threads would stand in each other's way.
+WORKERS ?= auto
 
 .PHONY: train test lint format clean
 
@@ -17,7 +19,7 @@ train: $(VENV)/installed
 		--evaluation_num_episodes 10 --seed $(SEED) --local_dir results
 
 test: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
