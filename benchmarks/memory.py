@@ -2,6 +2,7 @@
 
     python -m benchmarks.memory              # all of it, about half an hour; writes and draws
     python -m benchmarks.memory --only SAC   # measures one line anew, and draws
+    python -m benchmarks.memory --only       # draws what has been measured
 
 Pendulum-v1, a buffer of 2,000 rows that is full before anything is counted, batches of 256, two
 layers of 16 units: what an update leaves behind does not depend on the width, and so 200,000 of
@@ -112,14 +113,14 @@ def run_watched() -> Iterator[tuple[int, float]]:
                     if steps >= 0:
                         yield steps, resident_mb(run.pid)
         finally:
-            run.kill() if run.poll() is None else None
+            if run.poll() is None:
+                run.kill()
         if run.returncode:
             raise RuntimeError(f"the run failed:\n{(Path(folder) / 'log').read_text()}")
 
 
 def measured(name: str) -> dict[str, Any]:
     """One line: its points, what it grew by, and what it was."""
-    points = [(0, 0.0)]
     if name == WHOLE_RUN:
         what = "python " + " ".join(run_argv("FOLDER"))
         points = list(run_watched())
@@ -163,6 +164,8 @@ def draw(lines: dict[str, Any], path: Path) -> None:
         axes.axhline(BAR_MB, color="#D55E00", lw=1, ls="--", label=f"{BAR_MB:.0f} MB, the bar")
         axes.set_xlabel(f"{what}, after warm-up")
         axes.set_ylim(-2, 2 * BAR_MB)
+        axes.locator_params(axis="x", nbins=5)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8, loc="upper right")
@@ -176,7 +179,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     names = [*LINES, WHOLE_RUN]
-    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    parser.add_argument("--only", nargs="*", choices=names, default=names)
     parser.add_argument("--line", choices=LINES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.line:
@@ -194,7 +197,7 @@ def main() -> int:
         RECORD.parent.mkdir(exist_ok=True)
         content = {"command": "python -m benchmarks.memory", "env": ENV, "lines": lines}
         RECORD.write_text(json.dumps(content, indent=1) + "\n")
-        draw(lines, PICTURE)
+    draw(lines, PICTURE)
     flat = [name for name in lines if name != AS_IT_WAS]
     over = [name for name in flat if lines[name]["most_grown_mb"] >= BAR_MB]
     print(f"{', '.join(over)} grew by {BAR_MB:.0f} MB or more" if over else "all are flat")
