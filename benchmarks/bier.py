@@ -244,7 +244,7 @@ def _total(turns: list[dict[str, float]], vanilla: list[dict[str, float]]) -> di
 
 
 def of_accuracy(arguments: argparse.Namespace) -> dict[str, Any]:
-    return accuracy(arguments.steps, arguments.k, arguments.fits)
+    return accuracy(arguments.steps, arguments.k, arguments.fits, arguments.use_ard)
 
 
 def main() -> None:
@@ -262,6 +262,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=12, help="turns of each run that count")
     parser.add_argument("--fits", type=int, default=5, help="fits before accuracy is judged")
+    parser.add_argument("--use_ard", action="store_true", help="judge accuracy with ARD")
     parser.add_argument("--env", default="HalfCheetah-v5", help="of the runs whose time is shared")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
@@ -269,7 +270,8 @@ def main() -> None:
     arguments.steps = arguments.steps or (250 if arguments.what == "share" else 60_000)
     measured = {"speed": speed, "share": share, "accuracy": of_accuracy}[arguments.what](arguments)
     RESULTS.mkdir(exist_ok=True)
-    of_what = {"share": f"_{arguments.env}", "accuracy": f"_{arguments.fits}_fits"}
+    ard = "_ard" if arguments.use_ard else ""
+    of_what = {"share": f"_{arguments.env}", "accuracy": f"_{arguments.fits}_fits{ard}"}
     path = RESULTS / f"bier_{arguments.what}{of_what.get(arguments.what, '')}.json"
     command = f"python -m benchmarks.bier {' '.join(sys.argv[1:])}"
     path.write_text(json.dumps({"command": command, **measured}, indent=1) + "\n")

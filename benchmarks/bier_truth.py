@@ -105,20 +105,22 @@ def errors(lived: Lived, predicted: Doubles, truth: Doubles) -> dict[str, float]
     }
 
 
-def accuracy(steps: int, neighbors: list[int], fits: int) -> dict[str, Any]:
+def accuracy(steps: int, neighbors: list[int], fits: int, use_ard: bool) -> dict[str, Any]:
     """Errors on a half-trained HalfCheetah: on neighbours left out, and by the simulator.
 
     Args:
         steps: of the run whose rows are used.
         neighbors: the k to try.
         fits: of bier's hyperparameters before it is judged, one after the other.
+        use_ard: bier with a lengthscale for each dimension, which it does not have by default.
     """
     rows = lived(steps)
     simulator = Simulator()
     found: list[dict[str, Any]] = [
         {"recipe": "mixup", "mixtures": _judged(rows, filled(rows, "mixup"), simulator)}
     ]
-    recommended = replay_settings(resolve({"buffer": "bier"}))
+    asked = {"buffer": "bier"} | ({"use_ard": True} if use_ard else {})
+    recommended = replay_settings(resolve(asked))
     for k in neighbors:
         nmer = filled(rows, "nmer", kneighbors=k)
         obs, actions, _ = made = sampled(nmer, _JUDGED)

@@ -538,7 +538,9 @@ def test_the_gaussian_process_has_the_numbers_of_the_spec():
     assert "train_size" not in read("-gp").to_dict()
 
 
-RECOMMENDED = "--gpytorch --global_hyperparams --mc_hyper --warmstart_global --use_ard --use_delta --normalize"
+RECOMMENDED = (
+    "--gpytorch --global_hyperparams --mc_hyper --warmstart_global --use_delta --normalize"
+)
 
 
 @pytest.mark.parametrize(
@@ -550,19 +552,19 @@ RECOMMENDED = "--gpytorch --global_hyperparams --mc_hyper --warmstart_global --u
         ("--buffer bier --retrain_interval 9", f"-gp -knn 20 --kernel rbf {RECOMMENDED} --retrain_interval 9"),
         (
             "--buffer bier --est_lengthscales",
-            "-gp -knn 20 --kernel rbf --est_lengthscales --use_ard --use_delta --normalize",
+            "-gp -knn 20 --kernel rbf --est_lengthscales --use_delta --normalize",
         ),
         (
             "--buffer bier --single_model",
-            "-gp -knn 20 --kernel rbf --single_model --gpytorch --warmstart_global --use_ard --use_delta --normalize",
+            "-gp -knn 20 --kernel rbf --single_model --gpytorch --warmstart_global --use_delta --normalize",
         ),
         (
             "--buffer bier --use_queue --update_hyperparams",
-            "-gp -knn 20 --kernel rbf --use_queue --update_hyperparams --gpytorch --use_ard --use_delta --normalize",
+            "-gp -knn 20 --kernel rbf --use_queue --update_hyperparams --gpytorch --use_delta --normalize",
         ),
         (
             "--buffer bier --train_size 50",
-            "-gp -knn 20 --kernel rbf --gpytorch --global_hyperparams --train_size 50 --warmstart_global --use_ard "
+            "-gp -knn 20 --kernel rbf --gpytorch --global_hyperparams --train_size 50 --warmstart_global "
             "--use_delta --normalize",
         ),
     ],
@@ -574,8 +576,8 @@ def test_bier_alone_stands_for_the_recommended_flags_and_gives_way_to_others(fla
 @pytest.mark.parametrize(
     ("off", "left"),
     [
-        ("normalize", {"gpytorch", "global_hyperparams", "mc_hyper", "warmstart_global", "use_ard", "use_delta"}),
-        ("global_hyperparams", {"gpytorch", "use_ard", "use_delta", "normalize"}),
+        ("normalize", {"gpytorch", "global_hyperparams", "mc_hyper", "warmstart_global", "use_delta"}),
+        ("global_hyperparams", {"gpytorch", "use_delta", "normalize"}),
         ("gpytorch", {"global_hyperparams", "mc_hyper", "warmstart_global", "use_delta", "normalize"}),
     ],
 )  # fmt: skip

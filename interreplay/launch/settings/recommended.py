@@ -22,7 +22,6 @@ _GIVES_WAY: tuple[tuple[str, bool, tuple[str, ...]], ...] = (
     # A number of random rows to fit the shared set on, in place of neighbourhoods.
     ("train_size", True, ("mc_hyper",)),
     ("global_hyperparams", False, ("mc_hyper", "warmstart_global")),
-    ("gpytorch", False, ("use_ard",)),
 )
 
 
