@@ -56,8 +56,9 @@ class SimulatedEnv(MujocoEnv):
             getattr(model, name)[:] *= np.reshape(factors, getattr(model, name).shape)
         if self.rules.changes:
             # Subtree masses and inverse weights follow from the masses; MuJoCo recomputes them
-            # only when told to.
+            # only when told to, and moves `data` about for it.
             mujoco.mj_setConst(model, data)
+            mujoco.mj_resetData(model, data)
         mujoco.mj_forward(model, data)
         return model, data
 
