@@ -15,7 +15,11 @@ TABLE = {
     ),
     "interreplay/environments": (
         {"interreplay.environments", "interreplay.errors"},
-        {"gymnasium", "mujoco", "numpy", "dm_control", "shimmy"},
+        {"gymnasium", "mujoco", "numpy", "dm_control", "shimmy", "matplotlib"},
+    ),
+    "interreplay/environments/families": (
+        {"interreplay.environments", "interreplay.errors"},
+        {"gymnasium", "mujoco", "numpy", "matplotlib"},
     ),
     "interreplay/algorithms": (
         {
@@ -37,7 +41,7 @@ TABLE = {
 }
 # Where a package may only be imported inside the function that needs it.
 LAZY = {
-    "interreplay/environments": {"dm_control", "shimmy"},
+    "interreplay/environments": {"dm_control", "shimmy", "matplotlib"},
     "interreplay/launch": {"ray", "torch", "tensorboardX", "wandb"},
     "replay_buffers": {"gpytorch", "sklearn", "botorch"},
 }

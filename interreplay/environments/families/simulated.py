@@ -62,7 +62,9 @@ class SimulatedEnv(MujocoEnv):
         mujoco.mj_forward(model, data)
         return model, data
 
-    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+    def step(  # type: ignore[override]
+        self, action: Any
+    ) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """`body.frame_skip` simulator steps under one action."""
         before = self.rules.position(self.model, self.data)
         self.do_simulation(action, self.frame_skip)
