@@ -1,5 +1,6 @@
 """A task as a plain value: what it is made of, and how it is kept in a file."""
 
+import contextlib
 import json
 import os
 from collections.abc import Sequence
@@ -72,7 +73,8 @@ def save_tasks(path: str | os.PathLike[str], tasks: Sequence[Task]) -> None:
         unfinished.write_text(f"[\n{lines}\n]\n")
         unfinished.replace(target)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
         raise UsageError(
             f"{path} can't be written: {error.strerror}; choose another folder"
         ) from error
