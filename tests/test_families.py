@@ -467,6 +467,10 @@ def test_a_humanoids_centre_of_mass_moves_as_its_reward_says():
 # -- bodies that differ
 
 
+# The specification's: each element times base^U(-3, 3).
+BASES = {"body_mass": 1.5, "body_inertia": 1.5, "geom_friction": 1.5, "dof_damping": 1.3}
+
+
 def numbers(task):
     return np.concatenate([np.ravel(values) for values in task.parameters.values()])
 
@@ -485,7 +489,7 @@ def test_multipliers_are_log_uniform_and_as_many_as_the_model_has(name, count):
     family = find_family(name)
     tasks = family.tasks(200)
     assert {len(numbers(task)) for task in tasks} == {count}
-    for array, base in rand_params.BASES.items():
+    for array, base in BASES.items():
         if array not in tasks[0].parameters:
             continue
         drawn = np.log([task.parameters[array] for task in tasks]) / np.log(base)
@@ -504,7 +508,7 @@ def test_the_model_is_gymnasiums_times_the_multipliers(name):
     task = family.tasks()[1]
     env = family.make_env(task).unwrapped
     plain = gym.make("Walker2d-v5" if "walker" in name else "Hopper-v5").unwrapped.model
-    for array in rand_params.BASES:
+    for array in BASES:
         factors = np.array(task.parameters.get(array, 1.0))
         np.testing.assert_allclose(getattr(env.model, array), getattr(plain, array) * factors)
     # What follows from the masses was recomputed.
@@ -764,6 +768,12 @@ def configuration(name):
     env = given["env_params"]
     family = find_family(given["env_name"], forward_backward=env.get("forward_backward", False))
     return given, family
+
+
+def test_every_experiment_has_its_configuration_and_no_other_has_one():
+    for folder in (ROOT / "configs", ROOT / "configs" / "small"):
+        tables = {file.stem: json.loads(file.read_text()) for file in folder.glob("*.json")}
+        assert {name for name, table in tables.items() if "env_name" in table} == set(EXPERIMENTS)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
