@@ -16,7 +16,11 @@ TABLE = {
     ),
     "interreplay/environments": (
         {"interreplay.environments", "interreplay.errors"},
-        {"gymnasium", "mujoco", "numpy", "dm_control", "shimmy"},
+        {"gymnasium", "mujoco", "numpy", "dm_control", "shimmy", "matplotlib"},
+    ),
+    "interreplay/environments/families": (
+        {"interreplay.environments", "interreplay.errors"},
+        {"gymnasium", "mujoco", "numpy", "matplotlib"},
     ),
     "interreplay/algorithms": (
         {
@@ -77,7 +81,7 @@ TABLE = {
 }
 # Where a package may only be imported inside the function that needs it.
 LAZY = {
-    "interreplay/environments": {"dm_control", "shimmy"},
+    "interreplay/environments": {"dm_control", "shimmy", "matplotlib"},
     "interreplay/launch": {"ray", "torch", "tensorboardX", "wandb"},
     "interreplay/launch/settings": {"numpy", "pandas", "gymnasium"},
     "replay_buffers": {"gpytorch", "sklearn", "botorch"},

@@ -10,6 +10,7 @@ from types import ModuleType
 import gymnasium as gym
 
 from interreplay.environments import dmc
+from interreplay.environments.families import ids as families
 from interreplay.errors import UsageError
 
 # MuJoCo's environments kept their names when gym became gymnasium; -v2 and -v3 are gone.
@@ -57,6 +58,9 @@ def resolve_id(env: str) -> tuple[str, str | None]:
             if of_suite not in known:
                 raise UsageError(f"unknown environment {env!r}: {_hint(of_suite, known)}")
         return of_suite, None
+    if env.startswith(families.PREFIX):
+        families.parse(env)
+        return env, None
     module, colon, name = env.rpartition(":")
     members = vars(_imported(module, env)) if colon else {}
     if name in members:
@@ -90,7 +94,8 @@ def _imported(module: str, env: str) -> ModuleType:
 
 def in_gymnasium(env: str) -> bool:
     """Whether `gymnasium.make` builds this id, or only this package does."""
-    return dmc.canonical(env) is None and member(env) is None
+    ours = dmc.canonical(env) is not None or env.startswith(families.PREFIX)
+    return not ours and member(env) is None
 
 
 def member(env: str) -> object | None:

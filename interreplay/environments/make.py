@@ -1,6 +1,5 @@
 """Building environments, alone or several side by side, and refusing what can't be learned."""
 
-import logging
 import os
 import warnings
 from collections.abc import Callable
@@ -10,34 +9,17 @@ import gymnasium as gym
 import numpy as np
 
 from interreplay.environments import dmc
+from interreplay.environments.families import ids as families
 from interreplay.environments.ids import member, resolve_id
 from interreplay.errors import UsageError
 
 try:
-    import mujoco
+    from interreplay.environments.mujoco_log import take_over_mujoco_warnings
 except (ImportError, AttributeError) as error:  # a GL backend that is named but not installed
     raise UsageError(
         f"mujoco can't be imported with MUJOCO_GL={os.environ.get('MUJOCO_GL', '')!r}: "
         f"{error}; unset MUJOCO_GL (training needs no pictures) or install that backend"
     ) from error
-
-logger = logging.getLogger(__name__)
-
-
-def _log_mujoco_warning(message: str) -> None:
-    # Gymnasium's own HalfCheetah model says this at every construction; nobody here can mend it.
-    if "settotalmass" not in message:
-        logger.warning("MuJoCo: %s", message)
-
-
-def _take_over_mujoco_warnings() -> None:
-    """Send MuJoCo's warnings to the log; by default it drops a MUJOCO_LOG.TXT where it stands.
-
-    dm_control, once imported, prints them through a handler of its own.
-    """
-    handler = mujoco.get_mju_user_warning()
-    if handler is None or hasattr(handler, "argtypes"):  # dm_control's is ctypes'
-        mujoco.set_mju_user_warning(_log_mujoco_warning)
 
 
 def check_spaces(env: gym.Env[Any, Any], name: str) -> None:
@@ -94,8 +76,9 @@ def make_env(env: str, *, horizon: int | None = None, render_mode: str | None = 
     """Build one environment by id (old ids included) and check that our trainers can take it.
 
     Args:
-        env: a Gymnasium id (`module:id` imports the module first), `dmc/<domain>_<task>`, or
-            `module:Class`, a class or function that makes an environment.
+        env: a Gymnasium id (`module:id` imports the module first), `dmc/<domain>_<task>`,
+            `focal/<family>/<task>`, or `module:Class`, a class or function that makes an
+            environment.
         horizon: overrides the id's own time limit, in env steps.
         render_mode: as in Gymnasium.
 
@@ -117,9 +100,11 @@ def build_env(env: str, *, horizon: int | None = None, render_mode: str | None =
     of_suite = name.startswith(dmc.PREFIX)
     if of_suite:
         dmc.load()  # first, as it brings a handler of warnings along
-    _take_over_mujoco_warnings()
+    take_over_mujoco_warnings()
     if of_suite:
         return dmc.build(name, horizon=horizon, render_mode=render_mode)
+    if name.startswith(families.PREFIX):
+        return families.parse(name).build(horizon=horizon, render_mode=render_mode)
     maker = member(name)
     if maker is not None:
         return _call(maker, env, horizon, render_mode)

@@ -110,11 +110,15 @@ def parse(argv: Sequence[str]) -> tuple[Settings, bool]:
 def environment_key(env: str) -> str:
     """Under which name `configs/` knows an environment: without module and version.
 
-    `dmc/walker_walk`, and `dmc.dm_control_configs.walker_walk` of old, share the entry `dmc`.
+    `dmc/walker_walk`, and `dmc.dm_control_configs.walker_walk` of old, share the entry `dmc`; the
+    tasks of a family share `focal/<family>`.
     """
     name = env.rpartition(":")[2]
     if re.match(r"dmc[./]", name):
         return "dmc"
+    family = re.match(r"focal/[^/]+", name)
+    if family:
+        return family[0]
     return re.sub(r"-v\d+$", "", name)
 
 
