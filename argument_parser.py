@@ -78,8 +78,12 @@ class Settings:
     ct_fixed: bool = flag(False, "ct with Beta(a, a) of --mixup_alpha, nothing learned")
     s4rl_view: str | None = flag(
         None,
-        "how s4rl sees a state (default: mixup)",
-        choices=("gaussian", "uniform", "amplitude", "dropout", "switch", "adversarial", "mixup"),
+        "how s4rl sees a state (default: mixup, both states with their successors, as in its paper;"
+        " mixup_obs: obs alone, as in the NMER comparison)",
+        choices=(
+            *("gaussian", "uniform", "amplitude", "dropout", "switch", "adversarial"),
+            *("mixup", "mixup_obs"),
+        ),
     )
     s4rl_num_views: int | None = flag(
         None, "views of each row, averaged by the learner (default: 1)", least=1

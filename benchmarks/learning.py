@@ -33,7 +33,21 @@ ENVIRONMENTS = {
     "InvertedPendulum-v5": (25_000, 2_500, 900.0),
 }
 TRAINERS = ("SAC", "TD3", "DDPG")
-RECIPES = ("vanilla", "per", "gaussian", "s4rl", "mixup", "ct", "nmer", "nmer-per")
+# Row of the table -> flags that make it, besides trainer and environment.
+RECIPES = {
+    "vanilla": ("--buffer", "vanilla"),
+    "per": ("--buffer", "per"),
+    "gaussian": ("--buffer", "gaussian"),
+    "s4rl": ("--buffer", "s4rl", "--s4rl_view", "mixup"),
+    "s4rl mixup_obs": ("--buffer", "s4rl", "--s4rl_view", "mixup_obs"),
+    "mixup": ("--buffer", "mixup"),
+    "ct": ("--buffer", "ct"),
+    "nmer": ("--buffer", "nmer"),
+    "nmer-per": ("--buffer", "nmer", "--prioritized_replay"),
+    "bier": ("--buffer", "bier"),
+}
+# A run's folder does not show its view, and older folders of s4rl hold what is now `mixup_obs`.
+AGENTS = {"s4rl": f"{AGENT}-mixup", "s4rl mixup_obs": f"{AGENT}-mixup_obs"}
 EPISODES = 10
 
 
@@ -51,21 +65,26 @@ class Job:
         return f"{self.trainer} {self.recipe} {self.env} seed {self.seed}"
 
     @property
+    def agent(self) -> str:
+        """The experiment's folder: no two rows of the table share a run's."""
+        return AGENTS.get(self.recipe, AGENT)
+
+    @property
     def argv(self) -> list[str]:
         """Flags of `custom_training.py`, all but where the results go."""
         budget, iteration, _ = ENVIRONMENTS[self.env]
         return [
             *("--trainer", self.trainer, "--env", self.env),
-            *("--buffer", self.recipe.removesuffix("-per")),
-            *(["--prioritized_replay"] if self.recipe == "nmer-per" else []),
+            *RECIPES[self.recipe],
             *("--total_timesteps", str(budget), "--timesteps_per_iteration", str(iteration)),
             *("--evaluation_num_episodes", str(EPISODES), "--checkpoint_freq", "0"),
-            *("--num_cpus", "1", "--seed", str(self.seed), "--agent_name", AGENT),
+            *("--num_cpus", "1", "--seed", str(self.seed), "--agent_name", self.agent),
         ]
 
     def result(self, out: str) -> dict[str, Any] | None:
         """What the study keeps of a finished run; None when it has not finished."""
-        folder = RunFolder.locate(out, AGENT, self.env, self.trainer, self.recipe, self.seed)
+        label = self.recipe.partition(" ")[0]
+        folder = RunFolder.locate(out, self.agent, self.env, self.trainer, label, self.seed)
         if folder.state != "finished":
             return None
         evaluated = folder.evaluations()
@@ -160,7 +179,7 @@ def _draw(results: dict[Job, dict[str, Any]]) -> None:
     """A small picture per environment and recipe: one line a run, a colour a trainer."""
     # Okabe and Ito's palette: told apart by colour-blind readers and in grey.
     colours = {"SAC": "#0072B2", "TD3": "#E69F00", "DDPG": "#009E73"}
-    figure = Figure(figsize=(13, 5.2), dpi=130, layout="constrained")
+    figure = Figure(figsize=(15.5, 5.2), dpi=130, layout="constrained")
     grid = figure.subplots(len(ENVIRONMENTS), len(RECIPES), sharey="row", sharex="row")
     for row, (env, (budget, _, bar)) in zip(grid, ENVIRONMENTS.items(), strict=True):
         for axes, recipe in zip(row, RECIPES, strict=True):

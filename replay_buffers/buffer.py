@@ -85,7 +85,7 @@ class ReplayBuffer:
         # How often a sampled row comes, to be mixed with one neighbour after another.
         self._repeats = nearest.furthest if nearest and settings.multi_sample else 1
         self._weighted = recipe.sampler == "prioritized" and (
-            recipe.partner is None or settings.use_importance_sampling
+            not recipe.mixes or settings.use_importance_sampling
         )
         self._sampled = 0
 

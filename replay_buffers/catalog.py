@@ -17,6 +17,14 @@ class Recipe:
     augmentation: str
     source: str
 
+    @property
+    def mixes(self) -> bool:
+        """Whether its rows have two parents, which may share a row's weight and TD error.
+
+        Not so for S4RL's views: their action and reward are the sampled row's own.
+        """
+        return self.augmentation in ("mixture", "adaptive_mixture", "gaussian_process")
+
 
 CATALOG: dict[str, Recipe] = {
     recipe.name: recipe
@@ -24,7 +32,7 @@ CATALOG: dict[str, Recipe] = {
         Recipe("vanilla", "uniform", None, "identity", "Lin 1992"),
         Recipe("per", "prioritized", None, "identity", "Schaul et al. 2016"),
         Recipe("gaussian", "uniform", None, "gaussian_noise", "baseline of the NMER paper"),
-        Recipe("s4rl", "uniform", None, "state_views", "Sinha et al. 2021"),
+        Recipe("s4rl", "uniform", "following", "state_views", "Sinha et al. 2021"),
         Recipe("mixup", "uniform", "random", "mixture", "Zhang et al. 2018, naive"),
         Recipe("ct", "uniform", "following", "adaptive_mixture", "Lin et al. 2021"),
         Recipe("nmer", "uniform", "nearest", "mixture", "Sander et al. 2022"),

@@ -102,6 +102,7 @@ def test_recipes_by_their_new_and_old_names(flags, buffer, prioritized, label):
         ("--buffer nmer --ct_fixed", "--ct_fixed needs the ct recipe"),
         ("--s4rl_view switch", "--s4rl_view needs the s4rl recipe"),
         ("--buffer nmer --interp_prio_update", "together with --prioritized_replay"),
+        ("--buffer s4rl --prioritized_replay -is", "needs a recipe that mixes"),
         ("--buffer nmer -k_max -2", "--furthest_neighbor is -2"),
         ("--buffer nmer -smote --mixup_alpha 1", "no meaning under --smote_interpolation"),
         ("--buffer nmer --mixup_alpha 0", "--mixup_alpha is 0.0; it must be above 0"),

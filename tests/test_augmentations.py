@@ -240,7 +240,9 @@ def viewed(view, count=20_000, views=1, context=None):
     rows = np.zeros((count, SCHEMA.width), np.float32)
     rows[:, :3], rows[:, 6:9] = (1, 2, 4), (10, 20, 40)
     rows[:, 3:6] = (0.5, -0.5, 7)
-    sample = sample_of(rows)
+    following = np.zeros_like(rows)
+    following[:, :3], following[:, 6:9] = (10, 20, 40), (100, 200, 400)
+    sample = sample_of(rows, following)
     augmentation = StateViews(view, views)
     if context:
         augmentation.attach(context)
@@ -248,15 +250,15 @@ def viewed(view, count=20_000, views=1, context=None):
     return np.tile(rows, (views, 1)), sample.rows
 
 
-def test_s4rl_has_seven_views_and_none_touches_action_reward_or_flags():
-    assert len(VIEWS) == 7
+def test_s4rl_has_eight_views_and_none_touches_action_reward_or_flags():
+    assert len(VIEWS) == 8
     context = Context(1e-3, lambda obs: np.ones_like(obs))
     for view in VIEWS:
         before, after = viewed(view, context=context)
         untouched = [3, 4, 5, 9, 10]
         np.testing.assert_array_equal(before[:, untouched], after[:, untouched])
         assert (before[:, :3] != after[:, :3]).any()
-        alike = view not in ("adversarial", "mixup")
+        alike = view not in ("adversarial", "mixup_obs")
         assert (before[:, 6:9] != after[:, 6:9]).any() == alike
 
 
@@ -314,12 +316,65 @@ def test_s4rl_adversarial_steps_along_the_sign_of_the_gradient():
         viewed("adversarial", count=2)
 
 
-def test_s4rl_mixup_moves_obs_towards_its_successor():
-    before, after = viewed("mixup")
+@pytest.mark.parametrize("view", ["mixup", "mixup_obs"])
+def test_s4rl_mixup_moves_obs_towards_its_successor(view):
+    before, after = viewed(view)
     lam = (after[:, :3] - before[:, 6:9]) / (before[:, :3] - before[:, 6:9])
     assert np.ptp(lam, axis=1).max() < 1e-5  # one lam a row
     assert lam[:, 0].mean() == pytest.approx(0.5, abs=0.02)
     assert lam[:, 0].var() == pytest.approx(1 / (4 * 1.8), rel=0.05)  # Beta(.4, .4)
+
+
+class Fixed:
+    """A generator whose every lam is `lam`."""
+
+    def __init__(self, lam):
+        self.lam = lam
+
+    def beta(self, a, b, shape):
+        return np.full(shape, self.lam)
+
+
+def test_s4rl_mixup_mixes_both_states_with_their_own_successors():
+    # s_t = 1, s_t+1 = 3, s_t+2 = 11, lam = 1/4: 1/4 + 9/4 = 2.5 and 3/4 + 33/4 = 9.
+    schema = Schema(1, 1)
+    row = schema.pack([[1]], [[0.5]], [7], [[3]], [0], [0])
+    following = schema.pack([[3]], [[-0.5]], [8], [[11]], [0], [1])  # a time limit is no terminal
+    sample = Sample(schema, row.copy(), np.ones(1, np.float32), partners=following)
+    sample.partnered = np.ones(1, bool)
+    augmentation = StateViews()
+    augmentation(sample, Fixed(0.25))
+    np.testing.assert_array_equal(sample.rows, [[2.5, 0.5, 7, 9, 0, 0]])
+    assert augmentation.stats() == {"mixed_fraction": 1.0, "mean_lam": 0.25}
+    sample.rows = row.copy()
+    StateViews("mixup_obs")(sample, Fixed(0.25))
+    np.testing.assert_array_equal(sample.rows, [[2.5, 0.5, 7, 3, 0, 0]])
+
+
+def test_s4rl_mixup_leaves_rows_at_an_episodes_end():
+    rng = np.random.default_rng(0)
+    x, y = random_rows(rng, 60, 0.3), random_rows(rng, 60, 0.3)
+    sample = sample_of(x, y, np.arange(60) < 50)
+    sample.steps, sample.partner_steps = np.full(60, 2), np.full(60, 2)
+    sample.partner_steps[:20] = 1  # its new_obs is the row's own: no successor of it
+    augmentation = StateViews()
+    augmentation(sample, rng)
+    unmixed = (np.arange(60) < 20) | (np.arange(60) >= 50) | (x[:, -2] > 0) | (y[:, -2] > 0)
+    np.testing.assert_array_equal(sample.rows[unmixed], x[unmixed])
+    assert (sample.rows[~unmixed, 0] != x[~unmixed, 0]).all()
+    assert (sample.rows[~unmixed, 6] != x[~unmixed, 6]).all()
+    assert 0 < unmixed.sum() < 60
+    assert augmentation.stats()["mixed_fraction"] == pytest.approx((~unmixed).mean())
+
+
+def test_s4rl_views_of_the_same_row_are_mixed_with_shares_of_their_own():
+    before, after = viewed("mixup", count=50, views=3)
+    assert after.shape == (150, SCHEMA.width)
+    assert len(np.unique(after[[0, 50, 100], 0])) == 3
+    lam = (after[:, :3] - before[:, 6:9]) / (before[:, :3] - before[:, 6:9])
+    later = np.float32([100, 200, 400])  # s_t+2 of `viewed`
+    expected = later + lam[:, :1] * (before[:, 6:9] - later)
+    np.testing.assert_allclose(after[:, 6:9], expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

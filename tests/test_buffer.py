@@ -103,6 +103,38 @@ def test_several_views_come_contiguous_by_view():
     buffer.update(receipt, np.ones(16))
 
 
+@pytest.mark.parametrize("truncated", [False, True])
+@pytest.mark.parametrize("n", [1, 2])
+def test_s4rl_mixes_states_along_the_episode_and_stops_at_its_end(n, truncated):
+    # Two episodes of states 0, 1, 4, 9, 16, 25 (+ 100 in the second): no other step has the same
+    # difference, so a mixed pair shows between which states it lies.
+    buffer = ReplayBuffer.from_catalog("s4rl", obs_dim=1, action_dim=1, capacity=50, n_step=n)
+    time = np.arange(5)
+    for episode in (0, 1):
+        states = np.arange(6.0) ** 2 + 100 * episode
+        last = time == 4
+        flags = (np.zeros(5), last) if truncated else (last, np.zeros(5))
+        rows = buffer.schema.pack(
+            states[:5, None], np.zeros((5, 1)), np.ones(5), states[1:, None], *flags
+        )
+        buffer.add(rows, np.full(5, episode), time)
+    batch = buffer.sample(400)
+    numbers = batch["receipt"].numbers
+    t, base = numbers % 5, 100 * (numbers // 5)
+    obs, new_obs = batch["obs"][:, 0] - base, batch["new_obs"][:, 0] - base
+    # A row mixes while s_t+n+1 is there, and is not terminal: s_5 alone is.
+    mixed = t + n + 1 <= (5 if truncated else 4)
+    lam = (obs - (t + 1) ** 2) / (t**2 - (t + 1) ** 2)
+    expected = lam * (t + n) ** 2 + (1 - lam) * (t + n + 1) ** 2
+    np.testing.assert_allclose(new_obs[mixed], expected[mixed], atol=1e-3)
+    np.testing.assert_array_equal(obs[~mixed], t[~mixed] ** 2)
+    np.testing.assert_array_equal(new_obs[~mixed], np.minimum(t + n, 5)[~mixed] ** 2)
+    assert ((lam[mixed] > 0.01) & (lam[mixed] < 0.99)).any()
+    np.testing.assert_array_equal(
+        batch["rewards"], np.where(t + n > 5, 1, [1, 1.99][n - 1]).astype(np.float32)
+    )
+
+
 def test_a_mixtures_td_error_is_shared_between_its_parents():
     buffer = filled(
         "mixup", prioritized=True, capacity=4, count=4, per_alpha=1.0, interp_prio_update=True
@@ -160,6 +192,7 @@ def test_only_plain_per_is_weighted_unless_asked():
     assert (weights("nmer") == 1).all()
     assert (weights("nmer", use_importance_sampling=True) < 1).any()
     assert (weights("per") < 1).any()
+    assert (weights("s4rl") < 1).any()  # its rows have one parent
     assert (weights("vanilla") < 1).any()
 
 

@@ -18,6 +18,13 @@ def mixable(sample: Sample) -> Bools:
     return sample.partnered.copy()
 
 
+def away_from_ends(sample: Sample) -> Bools:
+    """`mixable` rows neither terminal themselves nor with a terminal partner."""
+    mixed = mixable(sample)
+    assert sample.partners is not None  # mixable has checked it
+    return mixed & (sample.rows[:, -2] == 0) & (sample.partners[:, -2] == 0)
+
+
 def mix(sample: Sample, lam: Floats, mixed: Bools, part: slice, *, use_delta: bool = False) -> None:
     """Write `y + lam * (x - y)` into columns `part` of the `mixed` rows, and mix their weights.
 
@@ -118,11 +125,9 @@ class Mixture(Plain):
         return rng.beta(self._alpha, self._alpha, count)
 
     def __call__(self, sample: Sample, rng: np.random.Generator) -> None:
-        mixed = mixable(sample)
-        assert sample.partners is not None  # mixable has checked it
+        mixed = away_from_ends(sample)
         count = len(sample.rows)
         lam = self.draw(count, rng).astype(np.float32)
-        mixed &= (sample.rows[:, -2] == 0) & (sample.partners[:, -2] == 0)
         mixed &= rng.random(count) < self._probability - self._decay * sample.added
         mix(sample, lam, mixed, sample.schema.continuous, use_delta=self._use_delta)
         sample.mixed = mixed

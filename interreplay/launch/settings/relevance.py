@@ -67,13 +67,12 @@ def _recipe_flags(given: dict[str, Any], recipe: str, prioritized: bool) -> dict
     line = CATALOG[recipe]
     process = line.augmentation == "gaussian_process"
     mixes = line.augmentation == "mixture" or process
-    mixes_all = mixes or line.augmentation == "adaptive_mixture"
     fixed_ct = recipe == "ct" and bool(given.get("ct_fixed"))
     additive = bool(given.get("only_noise") or given.get("noise_multiple") is not None)
     of_neighbours = "recipes with nearest neighbours (nmer, bier)"
     of_mixtures = "recipes that mix (mixup, nmer, bier)"
     in_pairs = "a recipe that mixes, together with --prioritized_replay"
-    paired = prioritized and line.partner is not None
+    paired = prioritized and line.mixes
     if process and given.get("use_queue"):
         paired, in_pairs = False, "rows mixed when they are sampled, which --use_queue's are not"
     noisy = line.augmentation == "gaussian_noise"
@@ -85,7 +84,7 @@ def _recipe_flags(given: dict[str, Any], recipe: str, prioritized: bool) -> dict
         "mixup_alpha": (mixes or fixed_ct, f"{of_mixtures}, or ct with --ct_fixed"),
         "prob_interpolation": (mixes, of_mixtures),
         "interp_decay_rate": (mixes, of_mixtures),
-        "use_delta": (mixes_all, "recipes that mix (mixup, ct, nmer, bier)"),
+        "use_delta": (line.mixes, "recipes that mix (mixup, ct, nmer, bier)"),
         "interp_prio_update": (paired, in_pairs),
         "use_importance_sampling": (paired, in_pairs),
         "ct_fixed": (recipe == "ct", "the ct recipe"),
