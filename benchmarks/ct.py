@@ -22,10 +22,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from interreplay.launch.private_ray import private_ray
 from torch import Tensor, nn
 
 from interreplay.algorithms.sac import SACConfig
+from interreplay.launch.running.private_ray import private_ray
 from replay_buffers import ReplayBuffer
 from replay_buffers.augmentations.energy_model import EnergyModel
 from replay_buffers.storage import Bools, Floats

@@ -699,7 +699,7 @@ def test_a_missing_requirement_is_said_when_a_family_is_used(monkeypatch):
 
 
 def test_the_command_line_brings_a_familys_budget():
-    from interreplay.launch.resolution import parse
+    from interreplay.launch.settings.resolution import parse
 
     settings, _ = parse(["--env", "focal/point-robot/3/of40"])
     assert (settings.learning_starts, settings.total_timesteps) == (500, 5000)
