@@ -30,7 +30,7 @@ def command(line, cwd=ROOT, **env):
         text=True,
         env={**os.environ, **env},
     )
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=900)
     # Ray's own folder is gone, however the command ended.
     assert list(Path("/tmp").glob(f"ir-{process.pid}-*")) == []
     return subprocess.CompletedProcess(line, process.returncode, out, err)
