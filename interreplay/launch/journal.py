@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from interreplay.errors import UsageError
+from interreplay.errors import UsageError, add_sentence, told
 from interreplay.launch.display import Display
 from interreplay.launch.reporters import Asked, Reporters
 from interreplay.results import RunFolder, learning_curve
@@ -69,7 +69,9 @@ def _accounted(folder: RunFolder) -> Iterator[None]:
             folder.discard()
         else:
             interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # Ctrl-C, SIGTERM
-            folder.end("interrupted" if interrupted else "failed", error=str(usage or error))
+            if usage is None and not interrupted:
+                add_sentence(error, f"what there is of the run is in {folder.path}")
+            folder.end("interrupted" if interrupted else "failed", error=told(usage or error))
         if usage is not None and usage is not error:
             raise usage from error
         raise

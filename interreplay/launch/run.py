@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from argument_parser import FIELDS, TRANSIENT, Settings
-from interreplay.environments import check_first_observation, make_env, resolve_id
+from interreplay.environments import check_first_step, make_env, resolve_id
 from interreplay.errors import UsageError
 from interreplay.launch.display import Display
 from interreplay.launch.journal import carry_out, in_folder
@@ -65,7 +65,7 @@ def train(
     # A bad environment shows here, before a folder exists or Ray runs.
     probe = make_env(env, horizon=settings.horizon)
     dimensions = (probe.observation_space.shape[0], probe.action_space.shape[0])
-    check_first_observation(probe, env)
+    check_first_step(probe, env)
     probe.close()
     if settings.wandb:
         import_wandb()
