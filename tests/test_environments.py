@@ -1,3 +1,4 @@
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -19,6 +20,11 @@ from interreplay.errors import UsageError
 ROOT = Path(__file__).parents[1]
 
 
+# pytest's summary says why (`-rs` in pyproject.toml); env/requirements-test.txt brings it.
+needs_dm_control = pytest.mark.skipif(
+    importlib.util.find_spec("dm_control") is None,
+    reason="dm_control is not installed: pip install -r env/requirements-test.txt",
+)
 CURRENT = [f"{name}-v{version}" for name in MUJOCO for version in (4, 5)]
 
 
@@ -34,6 +40,7 @@ def test_ids_of_today_and_renamed_ones_step(env):
     assert np.isfinite(reward)
 
 
+@needs_dm_control
 @pytest.mark.parametrize("task", dmc.TASKS)
 def test_a_dm_control_task_runs_200_steps(task):
     env, twin = make_env(f"dmc/{task}"), make_env(f"dmc/{task}")
@@ -55,6 +62,7 @@ def test_a_dm_control_task_runs_200_steps(task):
     assert (env.reset(seed=4)[0] != env.reset(seed=5)[0]).any()
 
 
+@needs_dm_control
 def test_a_dm_control_episode_is_cut_after_1000_steps_and_does_not_terminate():
     env = make_env("dmc/cartpole_swingup")
     env.reset(seed=0)
@@ -66,6 +74,7 @@ def test_a_dm_control_episode_is_cut_after_1000_steps_and_does_not_terminate():
     assert ends == [(False, False)] * 1499 + [(False, True)]
 
 
+@needs_dm_control
 def test_dm_control_observations_are_the_tasks_arrays_by_name():
     from dm_control import suite
 
@@ -87,7 +96,9 @@ def test_dm_control_observations_are_the_tasks_arrays_by_name():
         ("dmc/walker_walk", "dmc/walker_walk"),
         ("dmc.dm_control_configs.walker_walk", "dmc/walker_walk"),
         ("dmc.dm_control_configs.cup_catch", "dmc/ball_in_cup_catch"),
-        ("dmc/cartpole_balance", "dmc/cartpole_balance"),  # of the suite, not of the fifteen
+        pytest.param(  # of the suite, not of the fifteen: the suite is asked
+            *("dmc/cartpole_balance", "dmc/cartpole_balance"), marks=needs_dm_control
+        ),
     ],
 )
 def test_dm_control_names_of_today_and_of_old(env, resolved):
@@ -163,8 +174,10 @@ def test_a_current_id_is_left_alone():
         (":foo", "can't be imported"),
         (".x:Foo-v0", "can't be imported"),
         ("tests.fake_envs:Chian-v0", "did you mean Chain-v0"),
-        ("dmc/walker_wlak", "did you mean dmc/walker_walk"),
-        ("dmc.dm_control_configs.moon_walk", "unknown environment"),
+        pytest.param("dmc/walker_wlak", "did you mean dmc/walker_walk", marks=needs_dm_control),
+        pytest.param(
+            "dmc.dm_control_configs.moon_walk", "unknown environment", marks=needs_dm_control
+        ),
         ("", "unknown environment ''"),
     ],
 )
