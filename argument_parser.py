@@ -21,6 +21,9 @@ def flag(default: Any, help: str, *aliases: str, **options: Any) -> Any:
 
     `trainers` names those it concerns; `transient` marks what does not change a run's results.
     """
+    for bound in ("least", "most", "above"):
+        if bound in options and options[bound] == int(options[bound]):
+            options[bound] = int(options[bound])  # messages say 4000000000, not 4000000000.0
     return field(default=default, metadata={"help": help, "aliases": aliases, **options})
 
 

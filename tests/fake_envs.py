@@ -64,6 +64,18 @@ class BrokenOnceEnv(ChainEnv):
         return super().step(action)
 
 
+class DyingEnv(ChainEnv):
+    """Its simulator dies at the 25th step of every instance."""
+
+    total = 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.total += 1
+        if self.total == 25:
+            raise RuntimeError("the simulator died")
+        return super().step(action)
+
+
 class EndlessEnv(ChainEnv):
     """Never ends by itself, and is registered without a time limit."""
 
@@ -94,6 +106,7 @@ gym.register("Chain-v0", ChainEnv, max_episode_steps=7)
 gym.register("Picky-v0", PickyEnv, max_episode_steps=7)
 gym.register("Nan-v0", NanEnv, max_episode_steps=7)
 gym.register("BrokenOnce-v0", BrokenOnceEnv, max_episode_steps=7)
+gym.register("Dying-v0", DyingEnv, max_episode_steps=7)
 gym.register("DiscreteActions-v0", _with(action_space=gym.spaces.Discrete(3)))
 gym.register("Unbounded-v0", _with(action_space=gym.spaces.Box(-np.inf, np.inf, (1,))))
 gym.register("MatrixActions-v0", _with(action_space=gym.spaces.Box(-1, 1, (2, 2))))

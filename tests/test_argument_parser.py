@@ -112,7 +112,7 @@ def test_recipes_by_their_new_and_old_names(flags, buffer, prioritized, label):
         ("--hidden_sizes 64 0", "--hidden_sizes is 0"),
         ("--hidden_sizes 1e6", "--hidden_sizes is 1000000; it must be 16384 or less"),
         ("--train_batch_size 1e12", "--train_batch_size is 1000000000000"),
-        ("--seed 5e9", "--seed is 5000000000"),
+        ("--seed 5e9", "--seed is 5000000000; it must be 4000000000 or less"),
         ("--config /bin/ls", "is not JSON"),
         (
             "--local_mode --num_learners 2",

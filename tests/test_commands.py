@@ -165,3 +165,25 @@ def test_every_training_command_in_the_documents_parses(monkeypatch):
             plan(shlex.split(line.split("#")[0]))
             found += 1
     assert found >= 3
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_environment_that_dies_is_named_with_its_step_and_the_folder(tmp_path, workers):
+    ran = command(
+        f"python3 custom_training.py --env tests.fake_envs:Dying-v0 {QUICK} --total_timesteps 60 "
+        f"--timesteps_per_iteration 10 --num_workers {workers} --num_cpus 2 --local_dir {tmp_path}"
+    )
+    assert ran.returncode == 1
+    lines = ran.stderr.rstrip().splitlines()
+    (folder,) = (path.parent for path in tmp_path.rglob("result.json"))
+    sentence = (
+        "the environment tests.fake_envs:Dying-v0 raised this at env step 25 of the run; "
+        f"what there is of the run is in {folder}"
+    )
+    assert lines[-1] == sentence
+    assert "RuntimeError: the simulator died" in lines
+    assert any("tests/fake_envs.py" in line for line in lines)  # where it happened
+    steps = [json.loads(line)["env_steps"] for line in (folder / "result.json").open()]
+    assert steps == [0, 10, 20]
+    run = json.loads((folder / "run.json").read_text())
+    assert (run["state"], run["error"]) == ("failed", f"the simulator died; {sentence}")

@@ -1,3 +1,4 @@
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -5,9 +6,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-import tests.fake_envs  # noqa: F401  # registers them
+import tests.fake_envs  # registers them
 from interreplay.environments import (
-    check_first_observation,
+    check_first_step,
     dmc,
     make_env,
     make_vector_env,
@@ -19,6 +20,11 @@ from interreplay.errors import UsageError
 ROOT = Path(__file__).parents[1]
 
 
+# pytest's summary says why (`-rs` in pyproject.toml); env/requirements-test.txt brings it.
+needs_dm_control = pytest.mark.skipif(
+    importlib.util.find_spec("dm_control") is None,
+    reason="dm_control is not installed: pip install -r env/requirements-test.txt",
+)
 CURRENT = [f"{name}-v{version}" for name in MUJOCO for version in (4, 5)]
 
 
@@ -34,6 +40,7 @@ def test_ids_of_today_and_renamed_ones_step(env):
     assert np.isfinite(reward)
 
 
+@needs_dm_control
 @pytest.mark.parametrize("task", dmc.TASKS)
 def test_a_dm_control_task_runs_200_steps(task):
     env, twin = make_env(f"dmc/{task}"), make_env(f"dmc/{task}")
@@ -55,6 +62,7 @@ def test_a_dm_control_task_runs_200_steps(task):
     assert (env.reset(seed=4)[0] != env.reset(seed=5)[0]).any()
 
 
+@needs_dm_control
 def test_a_dm_control_episode_is_cut_after_1000_steps_and_does_not_terminate():
     env = make_env("dmc/cartpole_swingup")
     env.reset(seed=0)
@@ -66,6 +74,7 @@ def test_a_dm_control_episode_is_cut_after_1000_steps_and_does_not_terminate():
     assert ends == [(False, False)] * 1499 + [(False, True)]
 
 
+@needs_dm_control
 def test_dm_control_observations_are_the_tasks_arrays_by_name():
     from dm_control import suite
 
@@ -87,7 +96,9 @@ def test_dm_control_observations_are_the_tasks_arrays_by_name():
         ("dmc/walker_walk", "dmc/walker_walk"),
         ("dmc.dm_control_configs.walker_walk", "dmc/walker_walk"),
         ("dmc.dm_control_configs.cup_catch", "dmc/ball_in_cup_catch"),
-        ("dmc/cartpole_balance", "dmc/cartpole_balance"),  # of the suite, not of the fifteen
+        pytest.param(  # of the suite, not of the fifteen: the suite is asked
+            *("dmc/cartpole_balance", "dmc/cartpole_balance"), marks=needs_dm_control
+        ),
     ],
 )
 def test_dm_control_names_of_today_and_of_old(env, resolved):
@@ -163,8 +174,10 @@ def test_a_current_id_is_left_alone():
         (":foo", "can't be imported"),
         (".x:Foo-v0", "can't be imported"),
         ("tests.fake_envs:Chian-v0", "did you mean Chain-v0"),
-        ("dmc/walker_wlak", "did you mean dmc/walker_walk"),
-        ("dmc.dm_control_configs.moon_walk", "unknown environment"),
+        pytest.param("dmc/walker_wlak", "did you mean dmc/walker_walk", marks=needs_dm_control),
+        pytest.param(
+            "dmc.dm_control_configs.moon_walk", "unknown environment", marks=needs_dm_control
+        ),
         ("", "unknown environment ''"),
     ],
 )
@@ -193,7 +206,127 @@ def test_spaces_that_cannot_be_learned_are_refused(env, message):
 def test_an_observation_of_another_shape_than_promised_is_refused():
     env = make_env("WrongShape-v0")
     with pytest.raises(UsageError, match=r"shape \(2,\) but its space has shape \(3,\)"):
-        check_first_observation(env, "WrongShape-v0")
+        check_first_step(env, "WrongShape-v0")
+
+
+class Returning(tests.fake_envs.ChainEnv):
+    """Replaces what reset (two values) or step (five values) returns, by position."""
+
+    def __init__(self, method="step", place=None, value=None):
+        super().__init__()
+        self.method, self.place, self.value = method, place, value
+
+    def _replaced(self, method, returned):
+        if method != self.method:
+            return returned
+        if self.place is None:
+            return self.value
+        return *returned[: self.place], self.value, *returned[self.place + 1 :]
+
+    def reset(self, *, seed=None, options=None):
+        return self._replaced("reset", super().reset(seed=seed))
+
+    def step(self, action):
+        return self._replaced("step", super().step(action))
+
+
+def made(monkeypatch, env, name="returning"):
+    monkeypatch.setattr(tests.fake_envs, name, lambda: env, raising=False)
+    return make_env(f"tests.fake_envs:{name}", horizon=9)
+
+
+@pytest.mark.parametrize(
+    ("method", "place", "value", "message"),
+    [
+        ("reset", None, np.zeros(2), r"an array of shape \(2,\) from reset, not the pair"),
+        ("reset", 0, np.zeros(3), r"observation of shape \(3,\) but its space has shape \(2,\)"),
+        ("reset", 0, [[1], [2, 3]], "a list of 2 as its observation"),
+        ("reset", 1, None, "None as the info of its reset"),
+        ("step", None, (np.zeros(2), 0.0, False, {}), "a tuple of 4 from step, not"),
+        ("step", 0, np.zeros((1, 2)), r"observation of shape \(1, 2\)"),
+        ("step", 0, np.array(["a", "b"]), "of type ndarray as its observation"),
+        ("step", 1, np.zeros(2), r"an array of shape \(2,\) as its reward"),
+        ("step", 1, None, "None as its reward"),
+        ("step", 2, 1, "1 as terminated, which must be True or False"),
+        ("step", 3, np.array([True]), r"an array of shape \(1,\) as truncated"),
+        ("step", 4, [], "a list of 0 as the info of its step"),
+    ],
+)
+def test_what_contradicts_gymnasiums_form_is_one_sentence(
+    method, place, value, message, monkeypatch
+):
+    env = made(monkeypatch, Returning(method, place, value))
+    with pytest.raises(UsageError, match=f"^tests.fake_envs:returning returned .*{message}"):
+        check_first_step(env, "")
+
+
+def test_a_fault_in_a_wrapper_of_the_environment_is_found_too(monkeypatch):
+    stretched = gym.wrappers.TransformObservation(
+        tests.fake_envs.ChainEnv(), lambda obs: np.append(obs, 0.0), tests.fake_envs._BOX
+    )
+    with pytest.raises(UsageError, match=r"shape \(3,\) but its space has shape \(2,\)"):
+        check_first_step(made(monkeypatch, stretched), "")
+
+
+class Shifting(tests.fake_envs.ChainEnv):
+    """Has wider actions from its second episode on."""
+
+    def reset(self, *, seed=None, options=None):
+        if self.episode == 1:
+            self.action_space = gym.spaces.Box(-3, 3, (1,))
+        return super().reset(seed=seed)
+
+
+def test_an_action_space_that_changes_is_refused(monkeypatch):
+    env = made(monkeypatch, Shifting())
+    env.reset(seed=0)
+    with pytest.raises(UsageError, match="returning changed its action space from Box.* to Box"):
+        env.reset()
+
+
+def test_a_reset_of_the_old_gym_is_refused(monkeypatch):
+    class Old(tests.fake_envs.ChainEnv):
+        def reset(self):
+            return super().reset()[0]
+
+    with pytest.raises(UsageError, match="returning can't be seeded .* seed and options"):
+        check_first_step(made(monkeypatch, Old()), "")
+
+
+def test_an_environments_own_type_error_stays_what_it_is(monkeypatch):
+    class Buggy(tests.fake_envs.ChainEnv):
+        def reset(self, *, seed=None, options=None):
+            return len(3)
+
+    with pytest.raises(TypeError, match="has no len"):
+        check_first_step(made(monkeypatch, Buggy()), "")
+
+
+@pytest.mark.parametrize("form", [np.atleast_1d, lambda x: np.full((1, 1), x), np.float32])
+def test_a_reward_of_one_number_is_taken_in_any_form(form, monkeypatch):
+    class Formed(tests.fake_envs.ChainEnv):
+        def step(self, action):
+            obs, reward, *rest = super().step(action)
+            return obs, form(reward), *rest
+
+    monkeypatch.setattr(tests.fake_envs, "Formed", Formed, raising=False)
+    envs = make_vector_env("tests.fake_envs:Formed", 2, horizon=9)
+    envs.reset(seed=0)
+    rewards = [envs.step(np.zeros((2, 1)))[1].tolist() for _ in range(4)]
+    assert rewards == [[1, 1], [2, 2], [3, 3], [4, 4]]  # ChainEnv's is the time
+
+
+@pytest.mark.parametrize("env", ["Chain-v0", "HalfCheetah-v5"])
+def test_only_the_first_step_is_checked(env):
+    built = make_env(env)
+    layers = [built]
+    while isinstance(layers[-1], gym.Wrapper):
+        layers.append(layers[-1].env)
+    assert len(layers) > 2
+    assert all("step" in vars(layer) for layer in layers)
+    built.reset(seed=0)
+    built.step(built.action_space.sample())
+    assert not any("step" in vars(layer) for layer in layers)  # their classes' own again
 
 
 def test_horizon_replaces_the_time_limit():

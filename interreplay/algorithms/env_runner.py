@@ -37,7 +37,7 @@ from ray.rllib.utils.metrics import (
 
 from interreplay.environments import make_vector_env
 from interreplay.environments import state as env_state
-from interreplay.errors import UsageError
+from interreplay.errors import UsageError, add_sentence, keep_traceback
 from replay_buffers.storage import Floats, Ints, Schema
 
 EPISODE_RETURNS = "episode_returns"
@@ -179,6 +179,8 @@ class RowEnvRunner(EnvRunner, Checkpointable):
         except Exception as error:
             restarts = self.config.restart_failed_env_runners
             if self.worker_index and (isinstance(error, UsageError) or not restarts):
+                if not isinstance(error, UsageError):
+                    keep_traceback(error)
                 return [error]
             raise
 
@@ -254,7 +256,11 @@ class RowEnvRunner(EnvRunner, Checkpointable):
 
     def _reset(self, seed: int | None) -> None:
         assert self.env is not None
-        obs, _ = self.env.reset(seed=seed)
+        try:
+            obs, _ = self.env.reset(seed=seed)
+        except Exception as error:
+            self._say_where(error)
+            raise
         self._obs = self._checked(np.array(obs, np.float32), np.zeros(self.num_envs, np.int64))
         self._returns = np.zeros(self.num_envs)
         self._step_index = np.zeros(self.num_envs, np.int64)
@@ -296,8 +302,10 @@ class RowEnvRunner(EnvRunner, Checkpointable):
         actions = self._actions(explore)
         try:
             obs, rewards, terminated, truncated, infos = self.env.step(self._to_env(actions))
-        except Exception:
-            if not self.config.restart_failed_sub_environments:
+        except Exception as error:
+            wrong = isinstance(error, UsageError)  # it would be wrong again
+            if wrong or not self.config.restart_failed_sub_environments:
+                self._say_where(error)
                 raise
             self._failures += 1
             self.make_env()
@@ -326,6 +334,16 @@ class RowEnvRunner(EnvRunner, Checkpointable):
             0 if self.config.in_evaluation else self.num_envs * max(1, self.num_workers or 0)
         )
         return rows
+
+    def _say_where(self, error: Exception) -> None:
+        """Let the traceback of an environment's own error end with which one it was, and when."""
+        if not isinstance(error, UsageError):
+            when = "in an evaluation " if self.config.in_evaluation else ""
+            add_sentence(
+                error,
+                f"the environment {self.config.env} raised this {when}at env step "
+                f"{self.num_env_steps_sampled_lifetime + 1:,} of the run",
+            )
 
     def _close(self, finished: Ints, counted: Any) -> None:
         for index in finished:

@@ -1,9 +1,9 @@
 """An id goes in, a checked Gymnasium environment comes out."""
 
+from interreplay.environments.contract import check_first_step
 from interreplay.environments.ids import in_gymnasium, resolve_id
 from interreplay.environments.make import (
     build_env,
-    check_first_observation,
     check_spaces,
     make_env,
     make_vector_env,
@@ -11,7 +11,7 @@ from interreplay.environments.make import (
 
 __all__ = [
     "build_env",
-    "check_first_observation",
+    "check_first_step",
     "check_spaces",
     "in_gymnasium",
     "make_env",

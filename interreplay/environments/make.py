@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from interreplay.environments import dmc
+from interreplay.environments.contract import guard
 from interreplay.environments.families import ids as families
 from interreplay.environments.ids import member, resolve_id
 from interreplay.errors import UsageError
@@ -57,23 +58,10 @@ def check_spaces(env: gym.Env[Any, Any], name: str) -> None:
         )
 
 
-def check_first_observation(env: gym.Env[Any, Any], name: str) -> None:
-    """Reset once and refuse an observation that is not what the environment's space promises.
-
-    Raises:
-        UsageError: the shape that came and the one that was promised.
-    """
-    obs, _ = env.reset(seed=0)
-    shape = np.shape(obs)
-    if shape != env.observation_space.shape:
-        raise UsageError(
-            f"{name} returned an observation of shape {shape} but its space has shape "
-            f"{env.observation_space.shape}; mend the environment's observation_space"
-        )
-
-
 def make_env(env: str, *, horizon: int | None = None, render_mode: str | None = None) -> Any:
     """Build one environment by id (old ids included) and check that our trainers can take it.
+
+    Its first step is checked when it is made: see `contract.guard`.
 
     Args:
         env: a Gymnasium id (`module:id` imports the module first), `dmc/<domain>_<task>`,
@@ -87,6 +75,7 @@ def make_env(env: str, *, horizon: int | None = None, render_mode: str | None = 
     """
     built = build_env(env, horizon=horizon, render_mode=render_mode)
     check_spaces(built, env)
+    guard(built, env)
     return built
 
 

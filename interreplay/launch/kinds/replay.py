@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from argument_parser import FIELDS, TRANSIENT, Settings
-from interreplay.environments import check_first_observation, make_env, resolve_id
+from interreplay.environments import check_first_step, make_env, resolve_id
 from interreplay.launch.running.kind import Machine, SameResults
 from interreplay.launch.settings.translation import process_settings, replay_settings
 from interreplay.results import RunFolder
@@ -108,7 +108,7 @@ def _dimensions(env: str, horizon: int | None) -> tuple[int, int]:
     """Of observation and action, of an environment that has shown that it can be reset."""
     probe = make_env(env, horizon=horizon)
     dimensions = (probe.observation_space.shape[0], probe.action_space.shape[0])
-    check_first_observation(probe, env)
+    check_first_step(probe, env)
     probe.close()
     return dimensions
 

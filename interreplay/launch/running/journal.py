@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from interreplay.errors import Interrupted, UsageError
+from interreplay.errors import Interrupted, UsageError, add_sentence, told
 from interreplay.launch.running.checkpoints import check, load, newest, restore_point, save
 from interreplay.launch.running.kind import Asked, Kind
 from interreplay.launch.running.reporters import Reporters
@@ -35,8 +35,10 @@ def accounted(folder: RunFolder) -> Iterator[None]:
             folder.discard()
         else:
             interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # Ctrl-C, SIGTERM
+            if usage is None and not interrupted:
+                add_sentence(error, f"what there is of the run is in {folder.path}")
             with contextlib.suppress(OSError):  # a full disk has been said already
-                folder.end("interrupted" if interrupted else "failed", error=str(usage or error))
+                folder.end("interrupted" if interrupted else "failed", error=told(usage or error))
         if usage is not None and usage is not error:
             raise usage from error
         raise
