@@ -52,7 +52,8 @@ class MetaModule(TorchRLModule, InferenceOnlyAPI):
         self.build_actor(obs_dim + latent, action_dim, hidden)
         self.critics = Critics(obs_dim + latent + action_dim, hidden)
         if not self.inference_only:
-            self.target_critics = twin(self.critics, obs_dim + latent + action_dim, hidden)
+            if algo.value == "q":
+                self.target_critics = twin(self.critics, obs_dim + latent + action_dim, hidden)
             if algo.task_inference == "supervised":
                 self.classifier = nn.Linear(latent, self.model_config["train_tasks"])
             self.build_regularisers(obs_dim + latent, action_dim, hidden)
