@@ -31,6 +31,16 @@ TABLE = {
         },
         {"ray", "torch", "numpy", "gymnasium"},
     ),
+    "interreplay/focal": (
+        {
+            "interreplay.focal",
+            "interreplay.algorithms",
+            "interreplay.environments",
+            "interreplay.errors",
+            "replay_buffers",
+        },
+        {"ray", "torch", "numpy", "gymnasium"},
+    ),
     "interreplay/results": (
         {"interreplay.results", "interreplay.errors"},
         {"numpy", "pandas", "matplotlib", "sklearn"},
