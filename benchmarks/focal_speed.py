@@ -28,7 +28,7 @@ from interreplay.focal.algorithm import FocalConfig
 from interreplay.focal.data import MetaDataset, TaskData
 from interreplay.focal.divergences import gradient_penalty, kl_dual
 from interreplay.focal.reading import read
-from interreplay.launch.private_ray import private_ray
+from interreplay.launch.running.private_ray import private_ray
 from replay_buffers.storage import Schema, Storage
 
 OBS, ACTIONS, TASKS, ROWS = 20, 6, 40, 2000
