@@ -259,8 +259,8 @@ def test_print_config_shows_rllibs_defaults(capsys):
     assert shown["train_batch_size_per_learner"] == 256
 
 
-def test_the_readmes_python_runs(tmp_path, ray_session):
-    text = (ROOT / "README.md").read_text()
+def test_the_python_of_the_documents_runs(tmp_path, ray_session):
+    text = (ROOT / "docs" / "stock-baselines.md").read_text()
     (code,) = re.findall(r"```python\n(# RLlib's own SAC.*?)```", text, re.S)
     code = code.replace('"results"', repr(str(tmp_path))).replace("20_000", "120")
     code = code.replace('{"actor_lr": 3e-4}', repr({**SMALL, "actor_lr": 3e-4}))
