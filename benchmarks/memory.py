@@ -90,7 +90,7 @@ def run_argv(folder: str) -> list[str]:
         # memory once for its last checkpoint and its figure.
         *("--total_timesteps", str(RUN_WARM_UP + RUN_STEPS + ITERATION)),
         *("--timesteps_per_iteration", str(ITERATION), "--learning_starts", str(ROWS)),
-        *("--buffer_size", str(ROWS), "--replay_ratio", "0.5"),
+        *("--buffer_size", str(ROWS), "--replay_ratio", "0.5", "--num_cpus", "1"),
         *("--evaluation_interval", "1", "--evaluation_num_episodes", "5"),
         *("--local_dir", folder),
     ]
