@@ -20,7 +20,7 @@ from interreplay.focal.algorithm import FocalConfig
 from interreplay.focal.data import TaskData
 from interreplay.focal.reading import read
 from interreplay.focal.settings import METHODS
-from interreplay.launch.private_ray import private_ray
+from interreplay.launch.running.private_ray import private_ray
 from tests.meta_data import HORIZON, PointSource, goals, rollout
 
 TASKS, EPISODES, EVALUATIONS = 16, 40, 7
