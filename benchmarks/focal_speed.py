@@ -80,6 +80,12 @@ class Recorder(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def like(x: Tensor) -> Tensor:
+    """Random numbers of the same layout, so that none of the update's tensors is kept alive."""
+    extent = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+    return torch.randn(extent).as_strided(x.shape, x.stride())
+
+
 def products_alone(algorithm: Any) -> tuple[Callable[[], None], float]:
     """A function that repeats one update's products into kept tensors; and their GFLOP."""
     with Recorder() as recorder:
@@ -87,8 +93,7 @@ def products_alone(algorithm: Any) -> tuple[Callable[[], None], float]:
     plan, flop = [], 0
     kept: dict[tuple[int, ...], Tensor] = {}
     for product, (left, right) in recorder.products:
-        # Operands of the same layout, but none of the update's own tensors kept alive.
-        operands = [torch.randn_like(x).as_strided(x.shape, x.stride()) for x in (left, right)]
+        operands = [like(left), like(right)]
         shape = (*left.shape[:-1], right.shape[-1])
         out = kept.setdefault(shape, torch.empty(shape))
         plan.append((product, operands, out))

@@ -86,9 +86,11 @@ def run_argv(folder: str) -> list[str]:
     """`custom_training.py` and its flags."""
     return [
         *("custom_training.py", "--trainer", "SAC", "--env", ENV, "--seed", "0"),
-        *("--total_timesteps", str(RUN_WARM_UP + RUN_STEPS)),
+        # One iteration more than is counted: with the last report a run begins to end, and takes
+        # memory once for its last checkpoint and its figure.
+        *("--total_timesteps", str(RUN_WARM_UP + RUN_STEPS + ITERATION)),
         *("--timesteps_per_iteration", str(ITERATION), "--learning_starts", str(ROWS)),
-        *("--buffer_size", str(ROWS), "--replay_ratio", "0.5"),
+        *("--buffer_size", str(ROWS), "--replay_ratio", "0.5", "--num_cpus", "1"),
         *("--evaluation_interval", "1", "--evaluation_num_episodes", "5"),
         *("--local_dir", folder),
     ]
@@ -110,7 +112,7 @@ def run_watched() -> Iterator[tuple[int, float]]:
                 if len(reports) > seen:
                     seen = len(reports)
                     steps = json.loads(reports[-1])["env_steps"] - RUN_WARM_UP
-                    if steps >= 0:
+                    if 0 <= steps <= RUN_STEPS:
                         yield steps, resident_mb(run.pid)
         finally:
             if run.poll() is None:

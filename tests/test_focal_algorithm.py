@@ -8,6 +8,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 
 from interreplay.errors import UsageError
 from interreplay.focal.algorithm import Focal, FocalConfig
+from interreplay.focal.progress import embedding_rows, progress_row
 from interreplay.focal.reading import read
 from interreplay.focal.settings import METHODS
 from tests.meta_data import PointSource
@@ -108,6 +109,14 @@ def test_metrics_have_the_old_names_where_they_are_true():
     losses = ["Z Loss", "QF Loss", "VF Loss", "Policy Loss", "Dual Critic Loss"]
     z = ["Z mean train0", "Z mean train1", "Z mean train2", "Z variance train"]
     assert set(figures) == {*four, *losses, *z}
+    row = progress_row(result)
+    assert set(figures) < set(row)
+    assert row["Number of train steps total"] == 3
+    assert row["Epoch"] == 0
+    rows = list(embedding_rows(algorithm, algorithm.data.train, contexts=2))
+    assert [r["task_idx"] for r in rows] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert list(rows[0])[1:] == [f"z_{what}{i}" for what in ("means", "vars") for i in range(3)]
+    assert rows[0] != rows[1]  # another context
     assert figures["Log Pis Min"] <= figures["Log Pis Mean"] <= figures["Log Pis Max"]
     algorithm.stop()
 

@@ -9,7 +9,14 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 from interreplay.algorithms.modules import MLP
-from interreplay.focal.divergences import gradient_penalty, kl_dual, mmd, w_dual
+from interreplay.focal.divergences import (
+    action_gradient,
+    gradient_penalty,
+    kl_dual,
+    mmd,
+    slope_penalty,
+    w_dual,
+)
 from interreplay.focal.encoder import ContextEncoder, Posterior, kl_to_prior, product_of_gaussians
 from interreplay.focal.metric_loss import REPULSION, metric_loss
 from interreplay.focal.networks import Generator, Perturbation, TaskPolicy
@@ -222,6 +229,32 @@ def test_gradient_penalty_by_differences_in_the_critics_weights():
     expected = differences(at, weight.data.clone(), step=1e-7)
     assert expected.abs().max() > 0.1
     torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("hidden", [(), (6,), (6, 5), (6, 5, 4)])
+def test_the_written_gradient_and_its_penalty_equal_autograds(hidden):
+    torch.manual_seed(4)
+    critic = MLP(5, hidden, 1).double()
+    with torch.no_grad():
+        for parameter in critic.parameters():
+            parameter *= 3
+    states, behaviour, policy, mix = (torch.randn(9, n, dtype=torch.float64) for n in (3, 2, 2, 1))
+
+    def whole(actions):
+        return critic(torch.cat([states, actions], -1))
+
+    expected = gradient_penalty(whole, behaviour, policy, mix)
+    mixed = behaviour + mix * (policy - behaviour)
+    mine = slope_penalty(action_gradient(critic, states, mixed))
+    assert expected > 0
+    torch.testing.assert_close(mine, expected)
+    parameters = list(critic.parameters())
+    gradients = [
+        torch.autograd.grad(loss, parameters, allow_unused=True) for loss in (mine, expected)
+    ]
+    for parameter, a, b in zip(parameters, *gradients, strict=True):
+        zero = torch.zeros_like(parameter)
+        torch.testing.assert_close(zero if a is None else a, zero if b is None else b)
 
 
 def test_mmd_by_hand():

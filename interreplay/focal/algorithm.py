@@ -71,10 +71,10 @@ class FocalConfig(AlgorithmConfig):
             raise UsageError(
                 "FOCAL learns from data alone; leave environment() and num_env_runners out"
             )
-        if self.num_learners > 1:
+        if self.num_learners > 0:
             raise UsageError(
                 f"num_learners is {self.num_learners}, but the metric loss compares all tasks of a "
-                "meta-batch in one place; set it to 0 or 1"
+                "meta-batch in one place; set it to 0 (num_gpus_per_learner may be 1)"
             )
         if self.framework_str != "torch":
             raise UsageError(f"framework is {self.framework_str}; only torch is supported")
@@ -218,8 +218,6 @@ class Focal(Algorithm):
 
     def meta_policy(self, seed: int = 0) -> MetaPolicy:
         """The policy as it is now (and as it will be: the weights are shared)."""
-        if self.learner_group.is_remote:
-            raise UsageError("the weights are in another process; set num_learners to 0 to act")
         module = self.learner_group._learner.module[DEFAULT_MODULE_ID]
         return MetaPolicy(module, self.data.observation_scale, seed)
 

@@ -95,7 +95,7 @@ class TaskBank:
     @property
     def fingerprint(self) -> int:
         """A checksum of the rows: tells data sets apart."""
-        return zlib.crc32(self.rows.tobytes())
+        return zlib.crc32(self.rows.data)
 
     def reveal(self, tasks: Ints, count: int) -> None:
         """Let `count` further rows of each named task be drawn, as far as there are any."""

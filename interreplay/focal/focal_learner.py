@@ -6,7 +6,13 @@ import torch
 from torch import Tensor
 
 from interreplay.algorithms.modules import squash
-from interreplay.focal.divergences import DUALS, MMD_SAMPLES, gradient_penalty, mmd
+from interreplay.focal.divergences import (
+    DUALS,
+    MMD_SAMPLES,
+    action_gradient,
+    mmd,
+    slope_penalty,
+)
 from interreplay.focal.learner import MetaLearner, Transitions
 
 
@@ -69,13 +75,8 @@ class FocalLearner(MetaLearner):
         """-E[D] and the gradient penalty: the critic makes the divergence as large as it can."""
         estimate = self.dual_estimate(rows.states, rows.actions, policy_actions).mean()
         mix = torch.rand(len(rows.states), 1, device=self._device, generator=self._generator)
-        penalty = gradient_penalty(
-            lambda actions: self.net.dual(torch.cat([rows.states, actions], -1)),
-            rows.actions,
-            policy_actions,
-            mix,
-        )
-        return penalty - estimate
+        mixed = torch.lerp(rows.actions, policy_actions, mix)
+        return slope_penalty(action_gradient(self.net.dual, rows.states, mixed)) - estimate
 
     def dual_estimate(self, states: Tensor, behaviour: Tensor, policy: Tensor) -> Tensor:
         """D(pi, b) `[n]` by the dual critic, from one action of either side per row."""
@@ -87,7 +88,11 @@ class FocalLearner(MetaLearner):
     def divergence(self, states: Tensor, behaviour: Tensor, policy: Tensor) -> Tensor:
         """D(pi, b) `[n]`; for MMD from samples of the policy and of the cloned one."""
         if self.algo.divergence_name != "mmd":
-            return self.dual_estimate(states, behaviour, policy)
+            # Only the policy's side has a gradient here.
+            with torch.no_grad():
+                of_behaviour = self.net.dual(torch.cat([states, behaviour], -1)).squeeze(-1)
+            of_policy = self.net.dual(torch.cat([states, policy], -1)).squeeze(-1)
+            return DUALS[self.algo.divergence_name](of_behaviour, of_policy)
         repeated = states[:, None].expand(-1, MMD_SAMPLES, -1)
         shape = (*repeated.shape[:2], behaviour.shape[-1])
         noise = torch.randn(2, *shape, device=self._device, generator=self._generator)
