@@ -7,7 +7,7 @@ from pathlib import Path
 
 from interreplay.cluster.command_line import Options, parse
 from interreplay.cluster.jobs import ROOT, Job
-from interreplay.cluster.launch_folder import LaunchFolder, slurm_queue
+from interreplay.cluster.launch_folder import LaunchFolder
 from interreplay.cluster.local import (
     default_workers,
     run_local,
@@ -75,7 +75,7 @@ def _jobs(options: Options) -> list[Job]:
 
 def _not_queued(jobs: list[Job], launch: LaunchFolder) -> list[Job]:
     """Less those that SLURM has already: a second one would be in the first one's way."""
-    queue = slurm_queue()
+    queue = launch.queue(jobs)
     return [job for job in jobs if launch.state(job, queue) not in ("queued", "running")]
 
 

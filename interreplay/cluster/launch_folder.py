@@ -113,6 +113,10 @@ class LaunchFolder:
             return job.has_finished
         return self.record(job).get("state") == "finished"
 
+    def queue(self, jobs: Sequence[Job]) -> set[str] | None:
+        """What SLURM knows of this user's jobs, where any of `jobs` went there; see `state`."""
+        return slurm_queue() if any(self.record(job).get("slurm") for job in jobs) else None
+
     def state(self, job: Job, queued: set[str] | None) -> str:
         """waiting, queued, running, finished, failed, interrupted, or lost: it ended silently.
 

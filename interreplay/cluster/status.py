@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from interreplay.cluster.jobs import Job
-from interreplay.cluster.launch_folder import LaunchFolder, slurm_queue
+from interreplay.cluster.launch_folder import LaunchFolder
 from interreplay.results import RunFolder
 
 _HEADER = ("job", "state", "env steps", "updates", "return", "log")
@@ -40,7 +40,7 @@ def last_figures(folder: RunFolder) -> dict[str, Any]:
 
 def table(jobs: Sequence[Job], launch: LaunchFolder) -> str:
     """A line a job, and a last one that counts."""
-    queue = slurm_queue()
+    queue = launch.queue(jobs)
     states = [launch.state(job, queue) for job in jobs]
     rows = [_HEADER]
     for job, state in zip(jobs, states, strict=True):
@@ -72,7 +72,7 @@ def unfinished(jobs: Sequence[Job], launch: LaunchFolder, again: str) -> tuple[s
         launch: where their records are.
         again: the command that runs all that have not finished.
     """
-    queue = slurm_queue()
+    queue = launch.queue(jobs)
     lines: list[str] = []
     left = 0
     for job in jobs:
