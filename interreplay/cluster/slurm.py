@@ -38,7 +38,7 @@ def script(array: Path, count: int, options: Options) -> str:
         "output": options.logs / "slurm_%A_%a.out",
     }
     directives = [f"--{name}={value}" for name, value in flags.items() if value is not None]
-    lines = [f"#SBATCH {flag}" for flag in [*directives, "--requeue", *options.sbatch]]
+    lines = [f"#SBATCH {shlex.quote(flag)}" for flag in [*directives, "--requeue", *options.sbatch]]
     path = f"{ROOT}:$PYTHONPATH" if os.environ.get("PYTHONPATH") else str(ROOT)
     run = shlex.join([sys.executable, "-m", "interreplay.cluster.task", str(array)])
     return "\n".join(["#!/bin/bash", *lines, f'export PYTHONPATH="{path}"', f"exec {run}", ""])
