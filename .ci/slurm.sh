@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # A SLURM of one node on this machine, for the tests: `.ci/slurm.sh start`, `.ci/slurm.sh stop`.
-# Installs Debian's packages where they are missing; needs root. Its configuration, state and process
+# Installs Debian's packages where they are missing (rsync too, for the collector); needs root. Its configuration, state and process
 # ids lie in one folder (SLURM_HOME), which the tests find through SLURM_CONF:
 #     export SLURM_CONF=$(.ci/slurm.sh start)/slurm.conf
 set -euo pipefail
 HOME_DIR=${SLURM_HOME:-/tmp/interreplay-slurm}
 
 install() {
-    command -v slurmctld slurmd sbatch munged >/dev/null && return
+    command -v slurmctld slurmd sbatch munged rsync >/dev/null && return
     apt-get update -qq >&2
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
-        slurm-wlm munge >&2
+        slurm-wlm munge rsync >&2
 }
 
 configure() {

@@ -5,6 +5,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from interreplay.cluster.command_line import parse as parse_options
 from interreplay.cluster.jobs import TRAINING
 from interreplay.cluster.launch_folder import LaunchFolder, state_of
 from interreplay.cluster.reading import read_commands, read_runs
@@ -29,6 +31,15 @@ TINY = (
     "--total_timesteps 60 --learning_starts 20 --timesteps_per_iteration 20 --hidden_sizes 8 "
     "--train_batch_size 8 --buffer_size 100"
 )
+
+LONG = {
+    "total_timesteps": 1_000_000,
+    "timesteps_per_iteration": 20,
+    "learning_starts": 20,
+    "hidden_sizes": [8],
+    "train_batch_size": 8,
+    "buffer_size": 100,
+}
 
 
 def launcher(place, *words, **env):
@@ -221,9 +232,8 @@ def test_finished_runs_are_not_started_again(eight):
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGUSR1", 138)])
 def test_a_signal_reaches_every_run_and_each_writes_a_checkpoint(name, code, tmp_path):
-    grid = {"seeds": [0, 1, 2], "total_timesteps": 1_000_000, "timesteps_per_iteration": 20}
-    tiny = {"learning_starts": 20, "hidden_sizes": [8], "train_batch_size": 8, "buffer_size": 100}
-    (tmp_path / "long.json").write_text(json.dumps({**grid, **tiny, "local_dir": "out"}))
+    content = {**LONG, "seeds": [0, 1, 2], "local_dir": "out"}
+    (tmp_path / "long.json").write_text(json.dumps(content))
     running = launcher(tmp_path, "--input_path", "long.json", "--workers", 2)
     wait_for(lambda: len(list(tmp_path.rglob("result.json"))) == 2, running)
     time.sleep(0.5)
@@ -358,3 +368,68 @@ sys.exit(cluster_run.main("--input_path sweep.json --dry_run {words}".split()))
     assert (ran.returncode, ran.stderr) == (1 if words == "--status" else 0, "")
     assert len(ran.stdout.splitlines()) == (6 if words == "--status" else 4)
     assert [p.name for p in tmp_path.iterdir()] == ["sweep.json"]
+
+
+# -- documents and scripts ---------------------------------------------------------------------------
+
+
+def test_every_cluster_command_in_the_documents_parses():
+    found = 0
+    for document in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for line in re.findall(r"python3 cluster_run\.py ([^`\n]*)", document.read_text()):
+            parse_options(shlex.split(line.split("#")[0]))
+            found += 1
+    assert found >= 5
+
+
+def test_results_are_collected_without_what_is_large(tmp_path):
+    if shutil.which("rsync") is None:
+        pytest.skip("NOT RUN: rsync is not installed here")
+    run = tmp_path / "there" / "a" / "seed0"
+    (run / "checkpoints" / "step_1").mkdir(parents=True)
+    for name in (
+        "result.json",
+        "config.json",
+        "log.txt",
+        "events.out.tfevents.1",
+        "checkpoints/step_1/x",
+    ):
+        (run / name).write_text(name)
+    for _ in range(2):
+        collect = [
+            ROOT / "cluster_deployment" / "collect.sh",
+            tmp_path / "there",
+            tmp_path / "here",
+        ]
+        subprocess.run(collect, check=True)
+        came = {str(p.relative_to(tmp_path / "here")) for p in (tmp_path / "here").rglob("*")}
+        files = {f"a/seed0/{name}" for name in ("result.json", "config.json", "log.txt")}
+        assert came == {"a", "a/seed0", *files}
+
+
+def test_the_template_for_whole_nodes_passes_signals_on_and_queues_again(tmp_path):
+    """Where SLURM's scontrol is a stub; `test_slurm.py` has the real one."""
+    stub = tmp_path / "scontrol"
+    stub.write_text('#!/bin/bash\necho "$@" > "$(dirname "$0")/requeued"\n')
+    stub.chmod(0o755)
+    content = {**LONG, "seeds": [0], "local_dir": str(tmp_path / "out")}
+    (tmp_path / "long.json").write_text(json.dumps(content))
+    template = ROOT / "cluster_deployment" / "concurrent_deployment" / "run.sh"
+    running = subprocess.Popen(
+        ["bash", template, tmp_path / "long.json", "--logs", tmp_path / "logs"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "PYTHON": sys.executable,
+            "SLURM_JOB_ID": "77",
+        },
+    )
+    wait_for(lambda: list(tmp_path.rglob("result.json")), running)
+    running.send_signal(signal.SIGUSR1)
+    running.communicate(timeout=60)
+    assert (tmp_path / "requeued").read_text() == "requeue 77\n"
+    (state,) = [RunFolder(path.parent).state for path in tmp_path.rglob("run.json")]
+    assert state == "interrupted"
