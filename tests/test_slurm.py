@@ -15,7 +15,7 @@ from interreplay.cluster.command_line import parse as parse_options
 from interreplay.cluster.launch_folder import LaunchFolder, slurm_queue
 from interreplay.cluster.slurm import script
 from interreplay.launch.kinds.replay import ReplayRun
-from interreplay.launch.running.run import train
+from interreplay.launch.running.run import folder_of, train
 from interreplay.launch.settings.resolution import parse
 from interreplay.results import RunFolder
 from tests.test_cluster import TINY, launched, wait_for
@@ -110,7 +110,7 @@ SLOW = {
     "env": "tests.fake_envs:Slow-v0",
     "total_timesteps": 6000,
     "learning_starts": 60,
-    "timesteps_per_iteration": 500,
+    "timesteps_per_iteration": 250,
     "hidden_sizes": [8],
     "train_batch_size": 8,
     "buffer_size": 400,
@@ -125,7 +125,8 @@ def test_a_run_that_slurm_interrupts_finishes_with_the_same_curve(
     how, signal, slurm, tmp_path, ray_session
 ):
     sweep = tmp_path / "slow.json"
-    sweep.write_text(json.dumps({**SLOW, "seeds": [3]}))
+    steps = 1500 if how == "requeue" else SLOW["total_timesteps"]
+    sweep.write_text(json.dumps({**SLOW, "total_timesteps": steps, "seeds": [3]}))
     # Two minutes of which SLURM's signal takes the last one, and up to half a minute more.
     limit = ("--time", "2") if how == "time" else ()
     words = ("--input_path", "slow.json", "--backend", "slurm", *limit)
@@ -133,8 +134,8 @@ def test_a_run_that_slurm_interrupts_finishes_with_the_same_curve(
     assert ran.returncode == 0, ran.stderr
     (array,) = re.findall(r"submitted: array (\d+)", ran.stdout)
     (alone, _) = parse(["--config", str(sweep), "--local_dir", str(tmp_path / "whole")])
-    whole = train(ReplayRun(alone), quiet=True)
-    folder = RunFolder(tmp_path / "out" / whole.path.relative_to(tmp_path / "whole"))
+    place = folder_of(ReplayRun(alone)).path.relative_to(tmp_path / "whole")
+    folder = RunFolder(tmp_path / "out" / place)
     if how == "requeue":
         wait_for(lambda: folder.lines() >= 2, seconds=120)
         subprocess.run(["scontrol", "requeue", f"{array}_0"], check=True)
@@ -143,5 +144,6 @@ def test_a_run_that_slurm_interrupts_finishes_with_the_same_curve(
     assert folder.state == "finished", log
     assert f"stopped by {signal} at env step" in log
     assert len(json.loads(folder.run.read_text())["resumed"]) >= 1
+    whole = train(ReplayRun(alone), quiet=True)  # last: meanwhile it would have slowed the other
     assert settled(folder.reports()) == settled(whole.reports())
     assert states(tmp_path, "slow") == ["finished"]
