@@ -1,9 +1,12 @@
 """Small environments with known answers; importing this module registers them."""
 
+import os
+import time
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.classic_control import PendulumEnv
 
 _BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
 _ACTION = gym.spaces.Box(-2.0, 4.0, (1,), np.float32)  # off-centre: policy space is not env space
@@ -120,3 +123,14 @@ gym.register(
 gym.register("Endless-v0", EndlessEnv)
 gym.register("Image-v0", _with(observation_space=gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)))
 gym.register("DictObs-v0", _with(observation_space=gym.spaces.Dict({"a": _BOX})))
+
+
+class Slow(PendulumEnv):
+    """Pendulum that takes `INTERREPLAY_SLOW_S` seconds a step, and is as it is without."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        time.sleep(float(os.environ.get("INTERREPLAY_SLOW_S", 0)))
+        return super().step(action)
+
+
+gym.register("Slow-v0", Slow, max_episode_steps=200)

@@ -45,6 +45,17 @@ TABLE = {
         {"interreplay.results", "interreplay.errors"},
         {"numpy", "pandas", "matplotlib", "sklearn"},
     ),
+    "interreplay/cluster": (
+        {
+            "interreplay.cluster",
+            "interreplay.environments",
+            "interreplay.errors",
+            "interreplay.launch",
+            "interreplay.results",
+            "argument_parser",
+        },
+        set(),
+    ),
     "interreplay/launch": (
         {"interreplay", "replay_buffers", "argument_parser"},
         {"ray", "torch", "numpy", "rich", "tensorboardX", "wandb"},
@@ -98,6 +109,7 @@ LAZY = {
 }
 LAZY_FILES = {
     "argument_parser.py": {"ray", "torch"},
+    "cluster_run.py": {"ray", "torch"},
     "custom_training.py": {
         "ray",
         "torch",
