@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 from argument_parser import FIELDS
+from interreplay.cluster import command_line as cluster_command_line
+from interreplay.cluster.reading import read_runs
 from interreplay.environments import resolve_id
 from interreplay.launch.settings import command_line, rllib_flags
 from interreplay.launch.settings.resolution import plan
@@ -127,6 +129,10 @@ def check_python(words, monkeypatch):
     elif words[0] == "custom_training.py":
         for run in plan(words[1:]).runs:
             resolve_id(run.env)
+    elif words[0] == "cluster_run.py":
+        options = cluster_command_line.parse(words[1:])
+        if options.input_path is not None:
+            assert read_runs(options.input_path, options.extra, options.logs)
     else:
         assert (ROOT / words[0]).is_file() and words[1:] == []
 
