@@ -333,4 +333,6 @@ SELECTORS = {
     "noisy_replay_baseline": "gaussian",
 }
 FIELDS = {f.name: f for f in dataclasses.fields(Settings)}
+# What settings meant that a run of an older version has not written down.
+DEFAULTS = {name: f.default for name, f in FIELDS.items() if f.default is not None}
 TRANSIENT = frozenset(name for name, f in FIELDS.items() if f.metadata.get("transient"))

@@ -34,7 +34,7 @@ def command(argv: Sequence[str]) -> int:
     if options.status:
         print(table(jobs, launch))
         return _say_unfinished(jobs, launch, again.replace(" --status", ""))
-    todo = [job for job in jobs if not launch.has_finished(job)]
+    todo = [job for job in jobs if job.fresh or not launch.has_finished(job)]
     if options.backend == "slurm":
         todo = _not_queued(todo, launch)
     workers = options.workers or default_workers(len(todo))

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from argument_parser import FIELDS, TRANSIENT, Settings
+from argument_parser import DEFAULTS, TRANSIENT, Settings
 from interreplay.results import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINING = (sys.executable, str(ROOT / "custom_training.py"))
-_DEFAULTS = {name: spec.default for name, spec in FIELDS.items() if spec.default is not None}
 
 
 @dataclass(frozen=True)
@@ -46,15 +45,18 @@ class Job:
         return None if self.folder is None else RunFolder(Path(self.folder))
 
     @property
+    def fresh(self) -> bool:
+        """Whether a training run is asked for anew, whatever results there are."""
+        return self.folder is not None and "--fresh" in self.argv
+
+    @property
     def has_finished(self) -> bool:
-        """Whether this very training run has its results already and isn't asked for afresh."""
+        """Whether this very training run has its results."""
         if self.run is None:
             return False
         if self.settings is None:
             return self.run.state == "finished"
-        return not self.settings.fresh and self.run.finished_with(
-            self.settings.to_dict(), ignored=TRANSIENT, defaults=_DEFAULTS
-        )
+        return self.run.finished_with(self.settings.to_dict(), ignored=TRANSIENT, defaults=DEFAULTS)
 
     def to_dict(self) -> dict[str, Any]:
         return {

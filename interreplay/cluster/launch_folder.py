@@ -108,8 +108,11 @@ class LaunchFolder:
         return state
 
     def has_finished(self, job: Job) -> bool:
-        """Whether there is nothing left to do: by its results, or by its record."""
-        if job.folder is not None:
+        """Whether it has done what was asked: by its results, or by its record.
+
+        Results of before say nothing of a run that is asked for afresh.
+        """
+        if job.folder is not None and not job.fresh:
             return job.has_finished
         return self.record(job).get("state") == "finished"
 

@@ -143,6 +143,18 @@ class RunFolder:
         """running, finished, failed or interrupted; None where no run has begun."""
         return self._read(self.run).get("state")
 
+    @property
+    def locked(self) -> bool:
+        """Whether a process that lives holds this folder, as far as its file system has locks."""
+        try:
+            with open(self.path.with_name(f".{self.path.name}.lock"), "r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
     def finished_with(
         self,
         settings: dict[str, Any],

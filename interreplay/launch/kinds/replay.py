@@ -5,7 +5,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from argument_parser import FIELDS, TRANSIENT, Settings
+from argument_parser import DEFAULTS, TRANSIENT, Settings
 from interreplay.environments import check_first_step, make_env, resolve_id
 from interreplay.launch.running.kind import Machine, SameResults
 from interreplay.launch.settings.translation import process_settings, replay_settings
@@ -28,8 +28,7 @@ _TRAINER_SETTINGS = (
     "target_noise",
     "target_noise_clip",
 )
-_DEFAULTS = {name: spec.default for name, spec in FIELDS.items() if spec.default is not None}
-_SAME = SameResults(frozenset(TRANSIENT), _DEFAULTS)
+_SAME = SameResults(frozenset(TRANSIENT), DEFAULTS)
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,20 @@
 import contextlib
 import logging
 import os
+import random
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from interreplay.errors import UsageError
 
 _PATIENCE_S = 10
+_ATTEMPTS = 4
 _PREFIX = "ir-"
 _OBJECT_STORE_BYTES = 128 * 2**20
 
@@ -42,7 +46,7 @@ def private_ray(
     the end. A Ray that is already running in this process (a notebook's) is used and left alone.
 
     Raises:
-        UsageError: no cluster answers at `address`.
+        UsageError: no cluster answers at `address`, or a private one does not come up.
     """
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -61,22 +65,49 @@ def private_ray(
             ray.shutdown()
         return
     _remove_left_behind()
-    folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir="/tmp")
+    arguments = {
+        "address": "local",
+        "num_cpus": processes,
+        "num_gpus": gpus,
+        "include_dashboard": False,
+        "log_to_driver": verbose,
+        "logging_level": level,
+        "object_store_memory": _OBJECT_STORE_BYTES,
+    }
+    folder = _start(arguments)
     try:
-        ray.init(
-            address="local",
-            num_cpus=processes,
-            num_gpus=gpus,
-            include_dashboard=False,
-            log_to_driver=verbose,
-            logging_level=level,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            _temp_dir=folder,
-        )
         yield
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(arguments: dict[str, Any]) -> str:
+    """`ray.init`, again where the machine was too busy; the session's folder.
+
+    Ray gives its processes half a minute to come up, which many runs that start at the same moment
+    on a few cores can exceed. They then try again at moments of their own.
+
+    Raises:
+        UsageError: it never came up.
+    """
+    import ray
+
+    for attempt in range(_ATTEMPTS):
+        folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir="/tmp")
+        try:
+            ray.init(**arguments, _temp_dir=folder)
+            return folder
+        except BaseException as error:
+            ray.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
+            if "timed out during startup" not in str(error):
+                raise
+        time.sleep(random.Random(os.getpid()).uniform(1, 10) * (attempt + 1))
+    raise UsageError(
+        f"Ray did not start within half a minute, {_ATTEMPTS} times: this machine is too busy; run "
+        "fewer at once, or try later"
+    )
 
 
 def _remove_left_behind() -> None:

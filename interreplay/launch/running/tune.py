@@ -1,5 +1,6 @@
 """Several runs in processes of `ray.tune`'s: it starts each when its cores are free."""
 
+import dataclasses
 import os
 import shutil
 import tempfile
@@ -16,6 +17,7 @@ from interreplay.launch.running.private_ray import private_ray
 from interreplay.launch.running.run import folder_of, train
 from interreplay.launch.running.stopping import Stop, stop_on_signals
 from interreplay.launch.screen.many_display import ManyDisplay
+from interreplay.results import RunFolder
 
 INTERRUPTED = "interrupted"
 # Tune's own files and screen stay out of the way: result.json and one display are the record.
@@ -28,11 +30,15 @@ _TUNE = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # a stop is passed on to the runs, which save first
 }
 _FAILURE, _STOPPED = "failure", "stopped"
+# How often a run begins again whose machine died, and how long it waits for what is left of it.
+_LIVES, _PATIENCE_S = 3, 60.0
 _SHOWN = ("env_steps", "updates", "wall_s", "evaluation_return_mean", "updates_per_s")
 
 
 def run_with_tune(runs: list[Kind], at_once: int, display: ManyDisplay) -> dict[int, str]:
     """Train all `runs`, which take the same of the machine.
+
+    On a cluster, a run whose machine dies begins again on another, from its last checkpoint.
 
     Args:
         at_once: how many run side by side.
@@ -52,7 +58,7 @@ def run_with_tune(runs: list[Kind], at_once: int, display: ManyDisplay) -> dict[
             address=machine.address,
             verbose=runs[0].settings.verbose,
         ),
-        _temporary() as storage,
+        _temporary(machine, runs[0].settings.local_dir) as storage,
         stop_on_signals() as stop,
     ):
         wish = Path(storage) / "stop"
@@ -64,7 +70,11 @@ def run_with_tune(runs: list[Kind], at_once: int, display: ManyDisplay) -> dict[
             param_space={"index": tune.grid_search(list(range(len(runs))))},
             tune_config=tune.TuneConfig(max_concurrent_trials=at_once, reuse_actors=False),
             run_config=tune.RunConfig(
-                storage_path=storage, callbacks=[_shower(display, stop, wish)], verbose=0
+                storage_path=storage,
+                callbacks=[_shower(display, stop, wish)],
+                # A run's own failure is a result (`_trial`): what is left are dead processes.
+                failure_config=tune.FailureConfig(max_failures=_LIVES if machine.address else 0),
+                verbose=0,
             ),
         )
         results = tuner.fit()
@@ -104,7 +114,13 @@ def _trial(config: dict[str, Any], runs: list[Kind], wish: Path) -> None:
     if wish.exists():
         tune.report({_STOPPED: True})
         return
+    began = wish.with_name(f"began_{config['index']}")
+    again = began.exists()
+    began.touch()
     try:
+        if again:
+            run = _going_on(run)
+            _wait_for(folder_of(run))
         train(
             run,
             quiet=True,
@@ -121,6 +137,19 @@ def _trial(config: dict[str, Any], runs: list[Kind], wish: Path) -> None:
         tune.report({_FAILURE: f"{error}" if isinstance(error, UsageError) else repr(error)})
     else:
         tune.report({"finished": True})
+
+
+def _going_on(run: Any) -> Kind:
+    """Without `--fresh`, which would throw away what the first life has done."""
+    kind: Kind = dataclasses.replace(run, settings=dataclasses.replace(run.settings, fresh=False))
+    return kind
+
+
+def _wait_for(folder: RunFolder) -> None:
+    """Until the process of the first life is gone, whose machine may die slower than it."""
+    until = time.monotonic() + _PATIENCE_S
+    while folder.locked and time.monotonic() < until:
+        time.sleep(0.5)
 
 
 class _Sometimes:
@@ -177,9 +206,14 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _temporary() -> Iterator[str]:
-    """Tune wants a folder for its own experiment state, which nobody reads here."""
-    folder = tempfile.mkdtemp(prefix="ir-tune-")
+def _temporary(machine: Machine, results: str) -> Iterator[str]:
+    """Tune wants a folder for its own experiment state, which nobody reads here.
+
+    On a cluster all machines must see it, as they see the folder of results.
+    """
+    if machine.address:
+        Path(results).mkdir(parents=True, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix=".ir-tune-", dir=results if machine.address else None)
     try:
         yield folder
     finally:
