@@ -33,7 +33,7 @@ CUT = (
     *("adding-a-recipe", "speed"),
 )
 # What begins with a dash and is no flag of ours: SLURM's, and the ends of ids.
-OF_OTHERS = {"--signal", "-v3", "-v4", "-v5"}
+OF_OTHERS = {"--", "--gres", "--signal", "-v3", "-v4", "-v5"}
 COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )*(python3?|rllib|make|pip|conda) (?=\S)")
 
 
@@ -222,6 +222,7 @@ def test_files_that_are_named_exist(path):
 
 def test_flags_that_are_named_exist_and_every_flag_is_named():
     parsers = [command_line.build_parser(), rllib_flags.build_parser()]
+    parsers.append(cluster_command_line._parser())
     known = {option for parser in parsers for option in parser._option_string_actions}
     for path in DOCUMENTS:
         for code in inline(path.read_text()):
